@@ -1,0 +1,40 @@
+//! Local files as the journal needs them: written in place, synced, renamed, never trusted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory tree on a disk. Every method blocks.
+pub trait Files: Send + Sync {
+    /// Creates a file of `size` bytes, all written as zeros and synced. Fails if it exists.
+    fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// File names (not folders) in a folder, in no order; none if the folder doesn't exist.
+    fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>>;
+    /// Renames a file; durable only after [`Files::sync_folder`].
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Creates a folder and its parents.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in a folder durable.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+    /// Bytes still free for us on the file system of `path`.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// An open file.
+pub trait File: Send + Sync {
+    /// Its length.
+    fn len(&self) -> io::Result<u64>;
+    /// Fills `out` from position `at`; an error if the file ends before.
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Writes all of `parts`, one behind the other, from position `at` on (one `pwritev` where possible).
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()>;
+    /// `fdatasync`. An error is final: what was written may be lost although a later sync succeeds.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+/// The machine's disk.
+pub struct Disk;

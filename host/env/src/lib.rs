@@ -1,0 +1,16 @@
+//! The one door to what is not pure: clock, randomness, local files, object storage, metrics.
+//!
+//! Nothing else in the host touches these (clippy's `disallowed-methods` refuses it), so that the
+//! whole engine can run on a simulated disk and bucket from one seed (feature `sim`).
+//!
+//! This crate knows nothing of topics, functions or paths.
+
+mod clock;
+mod random;
+pub mod files;
+pub mod objects;
+pub mod metrics;
+
+pub use clock::Clock;
+pub use random::Random;
+pub use tokio_util::sync::CancellationToken as Shutdown;

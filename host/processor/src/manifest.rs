@@ -1,0 +1,135 @@
+//! What a function says of itself (API: `function.toml`, or JSON of the same shape embedded in the component).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidemill_types::{ByteSize, FunctionName, Result, Timestamp, TopicName};
+
+/// A checked manifest with every default filled in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Manifest {
+    /// Name of the function.
+    pub name: FunctionName,
+    /// What it is for.
+    pub description: String,
+    /// Inputs, in order; one for now.
+    pub inputs: Vec<InputSpec>,
+    /// Outputs by parameter name, in order of the guest's output numbers.
+    pub outputs: Vec<OutputSpec>,
+    /// State slots by parameter name, in order of the guest's slot numbers.
+    pub slots: Vec<SlotSpec>,
+    /// Event time settings.
+    pub time: Time,
+    /// Most events of a batch.
+    pub batch_events: usize,
+    /// Most bytes of a batch.
+    pub batch_bytes: ByteSize,
+    /// Extra time to fill a batch.
+    pub batch_wait: Duration,
+    /// Linear memory limit.
+    pub memory: ByteSize,
+    /// Time limit of a call.
+    pub deadline: Duration,
+    /// Limit of a call's answer.
+    pub output_bytes: ByteSize,
+    /// What happens on failure.
+    pub retry: Retry,
+    /// The function's own configuration, as JSON text of an object.
+    pub config: String,
+    /// The whole manifest as given (JSON), for `describe` and to tell whether it changed.
+    pub source: serde_json::Value,
+}
+
+/// One input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputSpec {
+    /// The topic.
+    pub topic: TopicName,
+    /// Where a first deployment starts.
+    pub start: Start,
+    /// JSON pointer to key by instead of the event's key: repartitions.
+    pub key: Option<String>,
+}
+
+/// Where to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// At the first event there is.
+    Earliest,
+    /// With the first event after the request.
+    Latest,
+    /// With the first event of at least this event time.
+    At(Timestamp),
+}
+
+/// One output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OutputSpec {
+    /// Parameter name.
+    pub name: String,
+    /// The topic; created if missing.
+    pub topic: TopicName,
+    /// Partitions if it is created; the input's number by default.
+    pub partitions: Option<u32>,
+}
+
+/// One state slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotSpec {
+    /// Parameter name.
+    pub name: String,
+    /// Kind; only `value` for now.
+    pub kind: String,
+}
+
+/// Event time settings, kept for later.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Time {
+    /// How far behind the newest event an event may be.
+    pub disorder: Duration,
+    /// A silent partition stops holding time back after this.
+    pub idle: Duration,
+    /// Beyond it an event does not move the watermark.
+    pub max_future: Duration,
+}
+
+/// What happens on failure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// Attempts in all, the first included.
+    pub attempts: u32,
+    /// First pause.
+    pub backoff_least: Duration,
+    /// Longest pause.
+    pub backoff_most: Duration,
+    /// What follows the last attempt.
+    pub exhausted: Exhausted,
+}
+
+/// What follows the last attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exhausted {
+    /// To the dead letter topic.
+    DeadLetter,
+    /// Passed over, counted.
+    Skip,
+    /// The function stops.
+    Stop,
+}
+
+impl Manifest {
+    /// Checks a manifest: embedded JSON, overridden key by key by `beside` (the JSON form of a
+    /// `function.toml`), and by `name` (from the address it is deployed to).
+    ///
+    /// # Errors
+    /// `invalid-manifest` with the key, what is wrong and what would be right; unknown keys are refused
+    /// with the nearest known one.
+    pub fn resolve(embedded: Option<&str>, beside: Option<&serde_json::Value>, name: &FunctionName) -> Result<Self> {
+        let _ = (embedded, beside, name);
+        unimplemented!("helper")
+    }
+
+    /// State slots as name → kind, for reports.
+    pub fn slot_kinds(&self) -> BTreeMap<&str, &str> {
+        self.slots.iter().map(|slot| (slot.name.as_str(), slot.kind.as_str())).collect()
+    }
+}

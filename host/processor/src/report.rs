@@ -1,0 +1,115 @@
+//! What can be seen of functions from outside.
+
+use crate::Manifest;
+use bytes::Bytes;
+use tidemill_types::{FunctionName, Timestamp};
+
+/// Conserved: `in = filtered + skipped + dead_lettered + late + effective` over committed events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Events read and committed.
+    pub events_in: u64,
+    /// Events emitted.
+    pub emitted: u64,
+    /// Events without effect.
+    pub filtered: u64,
+    /// Events passed over.
+    pub skipped: u64,
+    /// Events that became dead letters.
+    pub dead_lettered: u64,
+    /// Events that came too late (always 0 until windows exist).
+    pub late: u64,
+    /// Events that led to at least one effect.
+    pub effective: u64,
+    /// Events being retried at this moment.
+    pub retrying: u64,
+}
+
+/// State of a function or task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FunctionStatus {
+    /// At work or waiting for events.
+    Running,
+    /// Paused by somebody.
+    Paused,
+    /// At least one task waits to try an event again.
+    Retrying,
+    /// Stopped by `fatal` or exhausted retries.
+    Stopped,
+}
+
+/// One function.
+#[derive(Clone, Debug)]
+pub struct FunctionReport {
+    /// Name.
+    pub name: FunctionName,
+    /// Version in force.
+    pub version: u32,
+    /// Digest of its component.
+    pub digest: String,
+    /// Bytes of its component.
+    pub bytes: usize,
+    /// Interfaces it imports.
+    pub imports: Vec<String>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// Status: the worst of its tasks.
+    pub status: FunctionStatus,
+    /// Why, in words.
+    pub status_reason: Option<String>,
+    /// Tasks by partition.
+    pub tasks: Vec<TaskReport>,
+    /// Counts over all versions.
+    pub counts: Counts,
+}
+
+/// One task.
+#[derive(Clone, Debug)]
+pub struct TaskReport {
+    /// Topic it reads.
+    pub topic: String,
+    /// Partition it reads.
+    pub partition: u32,
+    /// Next offset to read.
+    pub position: u64,
+    /// Committed end of the partition.
+    pub end: u64,
+    /// Events not yet read.
+    pub lag: u64,
+    /// Age of the oldest event not yet read; 0 without lag.
+    pub lag_seconds: f64,
+    /// Its watermark, if it has one.
+    pub watermark: Option<Timestamp>,
+    /// Status.
+    pub status: FunctionStatus,
+    /// Why, in words.
+    pub status_reason: Option<String>,
+}
+
+/// One line of a function's log.
+#[derive(Clone, Debug)]
+pub struct FunctionLogLine {
+    /// When it was logged.
+    pub time: Timestamp,
+    /// `trace`, `debug`, `info`, `warn`, `error`.
+    pub level: &'static str,
+    /// Version that logged it.
+    pub version: u32,
+    /// Partition of the event.
+    pub partition: u32,
+    /// Offset of the event.
+    pub offset: u64,
+    /// The text.
+    pub message: String,
+}
+
+/// One entry of state.
+#[derive(Clone, Debug)]
+pub struct StateEntry {
+    /// Partition it lives on.
+    pub partition: u32,
+    /// Its key.
+    pub key: Bytes,
+    /// Its value.
+    pub value: Bytes,
+}

@@ -1,0 +1,2 @@
+//! HTTP, configuration, telemetry and wiring: the only composition root.
+

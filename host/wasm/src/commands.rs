@@ -1,0 +1,102 @@
+//! Reading what a guest wants: outcomes per event and commands, checked before anything is believed.
+
+use tidemill_types::{Headers, Timestamp};
+
+/// What became of one event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Handled, without any effect.
+    Filtered,
+    /// Handled, with at least one effect (an output or a state change).
+    Effect,
+    /// Passed over on purpose.
+    Skip,
+    /// Given up by the function: to the dead letter topic.
+    DeadLetter,
+    /// The value didn't parse: to the dead letter topic with reason `decode`.
+    Undecodable,
+}
+
+/// An event the function emits.
+#[derive(Clone, Copy, Debug)]
+pub struct Emit<'a> {
+    /// Index of the output in the manifest.
+    pub output: u16,
+    /// Key; `None` = null.
+    pub key: Option<&'a [u8]>,
+    /// Value; `None` = tombstone.
+    pub value: Option<&'a [u8]>,
+    /// Headers.
+    pub headers: Headers<'a>,
+    /// Event time; `None` = that of the event it came from.
+    pub time: Option<Timestamp>,
+}
+
+/// One command of the guest.
+#[derive(Clone, Copy, Debug)]
+pub enum Command<'a> {
+    /// Emit an event.
+    Emit(Emit<'a>),
+    /// Set a slot of the event's key.
+    Set {
+        /// The slot.
+        slot: u16,
+        /// Its new value.
+        value: &'a [u8],
+    },
+    /// Clear a slot of the event's key.
+    Delete {
+        /// The slot.
+        slot: u16,
+    },
+}
+
+/// A checked answer of a guest. `processed` events have an outcome; if it is less than the batch's
+/// count, the next event stopped the batch ([`Commands::stopped`]).
+pub struct Commands<'a> {
+    _bytes: &'a [u8],
+}
+
+/// Why a batch stopped before its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop<'a> {
+    /// Try this event again later.
+    Retry(&'a str),
+    /// Stop the function.
+    Fatal(&'a str),
+}
+
+impl<'a> Commands<'a> {
+    /// Checks everything: version, bounds, UTF-8 of texts and header names, event, slot and output
+    /// numbers against what is declared, order of commands by event.
+    ///
+    /// # Errors
+    /// A sentence that says which byte is wrong; to be treated like a trap.
+    pub fn parse(bytes: &'a [u8], events: usize, slots: usize, outputs: usize) -> Result<Self, String> {
+        let _ = (bytes, events, slots, outputs);
+        unimplemented!("helper")
+    }
+    /// Events with an outcome: the first so many of the batch.
+    pub fn processed(&self) -> usize {
+        unimplemented!("helper")
+    }
+    /// Why the event behind the processed ones stopped the batch, if it did.
+    pub fn stopped(&self) -> Option<Stop<'a>> {
+        unimplemented!("helper")
+    }
+    /// Outcome of a processed event.
+    pub fn outcome(&self, event: usize) -> Outcome {
+        let _ = event;
+        unimplemented!("helper")
+    }
+    /// The words that came with a skip, dead letter or decode failure of an event (empty if none).
+    pub fn reason(&self, event: usize) -> &'a str {
+        let _ = event;
+        unimplemented!("helper")
+    }
+    /// All commands with the event they belong to, by event in order. State commands: at most one per
+    /// key and slot, tagged with the last event that touched it.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, Command<'a>)> {
+        std::iter::empty()
+    }
+}
