@@ -298,7 +298,8 @@ fn sort_by_partition(
     for (head, partition) in heads.iter().zip(partitions) {
         let count = &mut counts[*partition as usize];
         count.0 += 1;
-        count.1 += u32::try_from(head.bytes()).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(head.bytes()).unwrap_or(u32::MAX);
+        count.1 = count.1.saturating_add(bytes);
     }
     let mut first_row = 0;
     for (partition, count) in (0..).zip(&mut counts) {

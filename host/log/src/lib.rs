@@ -7,7 +7,11 @@
 //!
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
+mod contract;
 mod draft;
+mod frame;
+mod journal;
+mod keeper;
 mod log;
 #[allow(dead_code)]
 mod manifest;
@@ -18,11 +22,19 @@ mod sealer;
 #[allow(dead_code)]
 mod segment;
 mod topic;
+mod meters;
+mod open;
+mod sequencer;
+mod shard;
+mod tail;
+mod threads;
+mod wire;
 
 pub use draft::{Advance, Draft};
-pub use log::{
-    Log, Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
+pub use contract::{
+    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
 };
+pub use log::Log;
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };
