@@ -229,7 +229,14 @@ impl Draft {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.body.extend_from_slice(bytes);
         let (payload, rows) = (0, 0);
-        self.sections.push(Section { kind, at, len, topic, payload, rows });
+        self.sections.push(Section {
+            kind,
+            at,
+            len,
+            topic,
+            payload,
+            rows,
+        });
     }
 
     /// The payload lies at `at`; the heads go behind it, sorted by partition.
@@ -307,7 +314,15 @@ fn sort_by_partition(
         if rows > 0 {
             let topic = topic.0;
             let base = 0;
-            slices.push(Slice { section, topic, partition, first_row, rows, bytes, base });
+            slices.push(Slice {
+                section,
+                topic,
+                partition,
+                first_row,
+                rows,
+                bytes,
+                base,
+            });
         }
         count.0 = first_row;
         first_row += rows;

@@ -33,7 +33,9 @@ impl Keeper {
         random: Random,
     ) -> Result<Self> {
         let _ = (found, manifest, journal_lost, shard, random);
-        Ok(Self { snapshot_due: watch::Sender::new(false) })
+        Ok(Self {
+            snapshot_due: watch::Sender::new(false),
+        })
     }
 
     pub(crate) fn snapshot_due(&self) -> watch::Receiver<bool> {

@@ -4,7 +4,7 @@ use crate::draft::Draft;
 use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
-use crate::sequencer::TopicChange;
+use crate::sequencer::{TopicChange, topic_not_found};
 use crate::shard::{Shard, lock};
 use crate::tail::{Source, Taken};
 use crate::threads::Threads;
@@ -65,7 +65,8 @@ impl Log {
         };
         let opened = open::open(parts, found.manifest.clone(), recovery).await?;
         let shard = Arc::new(opened.shard);
-        let keeper = Keeper::begin(found, opened.manifest, opened.journal_lost, &shard, random).await?;
+        let keeper =
+            Keeper::begin(found, opened.manifest, opened.journal_lost, &shard, random).await?;
         let keeper = Arc::new(keeper);
         let threads = Threads::start(&shard, &keeper, held)?;
         let inner = Inner {
@@ -75,7 +76,9 @@ impl Log {
             topic_changes: tokio::sync::Mutex::new(()),
             threads: Mutex::new(Some(threads)),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Sequences a transaction: decides offsets and order, appends to memory, never waits for the disk.
@@ -85,7 +88,10 @@ impl Log {
     /// `position-moved` when a position isn't what the draft says; `NotFound` for an unknown topic or
     /// partition; `TooLarge`; `Unavailable` after a failed sync. On an error nothing happened and the
     /// draft comes back as it was, to be tried again.
-    #[expect(clippy::result_large_err, reason = "the draft comes back so that nothing is copied")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
     pub fn commit(&self, draft: Draft) -> Result<Ticket, (Error, Draft)> {
         self.inner.shard.commit(draft)
     }
@@ -102,7 +108,11 @@ impl Log {
     /// `OutOfRange` below the start or above the end; `NotFound`; `Unavailable` when storage can't be read.
     pub async fn read(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
         let end = self.check_range(at, from)?;
-        let mut read = Read { batches: Vec::new(), next: from, end };
+        let mut read = Read {
+            batches: Vec::new(),
+            next: from,
+            end,
+        };
         let mut left = limit;
         loop {
             let taken = match self.inner.shard.source(at, read.next, left)? {
@@ -124,7 +134,11 @@ impl Log {
                     let mut taken = Taken::new(read.next, left);
                     batches.iter().for_each(|batch| taken.take(batch));
                     // Compaction may have left nothing behind this offset.
-                    taken.next = if taken.batches.is_empty() { segment.end } else { taken.next };
+                    taken.next = if taken.batches.is_empty() {
+                        segment.end
+                    } else {
+                        taken.next
+                    };
                     taken
                 }
             };
@@ -142,8 +156,16 @@ impl Log {
     pub fn read_tail(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
         let end = self.check_range(at, from).ok()?;
         match self.inner.shard.source(at, from, limit).ok()? {
-            Source::Memory(taken) => Some(Read { batches: taken.batches, next: taken.next, end }),
-            Source::End => Some(Read { batches: Vec::new(), next: from, end }),
+            Source::Memory(taken) => Some(Read {
+                batches: taken.batches,
+                next: taken.next,
+                end,
+            }),
+            Source::End => Some(Read {
+                batches: Vec::new(),
+                next: from,
+                end,
+            }),
             Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
         }
     }
@@ -156,7 +178,9 @@ impl Log {
             return Err(Error::new(
                 ErrorKind::OutOfRange,
                 "offset-out-of-range",
-                format!("offset {from} is not between the start {start} and the end {end} of the partition"),
+                format!(
+                    "offset {from} is not between the start {start} and the end {end} of the partition"
+                ),
             ));
         }
         Ok(end)
@@ -168,14 +192,19 @@ impl Log {
     /// # Errors
     /// As [`Log::read`].
     pub async fn offset_at(&self, at: PartitionId, time: Timestamp) -> Result<u64> {
-        let limit = ReadLimit { events: limits::READ_EVENTS, bytes: 4 << 20 };
+        let limit = ReadLimit {
+            events: limits::READ_EVENTS,
+            bytes: 4 << 20,
+        };
         let partition = self.inner.shard.partition(at)?;
         let mut from = lock(&partition).start();
         loop {
             if let Source::Segment(segment) = self.inner.shard.source(at, from, limit)? {
                 let objects = &self.inner.objects;
                 let may_have = segment.max_time >= time.micros();
-                if may_have && let Some(offset) = segment::offset_at(objects, &segment, from, time).await? {
+                if may_have
+                    && let Some(offset) = segment::offset_at(objects, &segment, from, time).await?
+                {
                     return Ok(offset);
                 }
                 from = segment.end;
@@ -199,7 +228,8 @@ impl Log {
     /// `NotFound`.
     pub fn watch(&self, at: PartitionId) -> Result<watch::Receiver<u64>> {
         let partition = self.inner.shard.partition(at)?;
-        Ok(lock(&partition).watch())
+        let watch = lock(&partition).watch();
+        watch.ok_or_else(|| topic_not_found(at.topic))
     }
 
     /// The durable commit sequence, as it moves. An error in the channel means that the log stopped.
@@ -220,23 +250,37 @@ impl Log {
         if settings.partitions == 0 || settings.partitions > limits::PARTITIONS {
             return Err(Error::invalid(
                 "invalid-partitions",
-                format!("a topic has 1 to {} partitions, not {}", limits::PARTITIONS, settings.partitions),
+                format!(
+                    "a topic has 1 to {} partitions, not {}",
+                    limits::PARTITIONS,
+                    settings.partitions
+                ),
             ));
         }
         let _turn = self.inner.topic_changes.lock().await;
-        let (known, next) =
-            self.inner.shard.with_sequencer(|s| (s.topic_named(name).cloned(), s.next_topic()));
+        let (known, next) = self
+            .inner
+            .shard
+            .with_sequencer(|s| (s.topic_named(name).cloned(), s.next_topic()));
         if let Some(known) = known {
             return match known.settings == settings {
                 true => Ok((known, false)),
                 false => Err(Error::conflict(
                     "topic-exists",
-                    format!("the topic {:?} exists with other settings: choose another name, or delete it first", name.as_str()),
+                    format!(
+                        "the topic {:?} exists with other settings: choose another name, or delete it first",
+                        name.as_str()
+                    ),
                 )),
             };
         }
-        let topic = Arc::new(Topic { id: TopicId(next), name: name.clone(), settings });
-        self.change_topic(TopicChange::Created(topic.clone())).await?;
+        let topic = Arc::new(Topic {
+            id: TopicId(next),
+            name: name.clone(),
+            settings,
+        });
+        self.change_topic(TopicChange::Created(topic.clone()))
+            .await?;
         Ok((topic, true))
     }
 
@@ -249,7 +293,8 @@ impl Log {
         let mut topic = (*self.named(name)?).clone();
         topic.settings.retention = retention;
         let topic = Arc::new(topic);
-        self.change_topic(TopicChange::Altered(topic.clone())).await?;
+        self.change_topic(TopicChange::Altered(topic.clone()))
+            .await?;
         Ok(topic)
     }
 
@@ -264,9 +309,15 @@ impl Log {
     }
 
     fn named(&self, name: &TopicName) -> Result<Arc<Topic>> {
-        let known = self.inner.shard.with_sequencer(|s| s.topic_named(name).cloned());
+        let known = self
+            .inner
+            .shard
+            .with_sequencer(|s| s.topic_named(name).cloned());
         known.ok_or_else(|| {
-            Error::not_found("topic-not-found", format!("there is no topic {:?}", name.as_str()))
+            Error::not_found(
+                "topic-not-found",
+                format!("there is no topic {:?}", name.as_str()),
+            )
         })
     }
 
@@ -286,7 +337,9 @@ impl Log {
     /// A topic by name.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
         let name: TopicName = name.parse().ok()?;
-        self.inner.shard.with_sequencer(|s| s.topic_named(&name).cloned())
+        self.inner
+            .shard
+            .with_sequencer(|s| s.topic_named(&name).cloned())
     }
 
     /// A topic by number.
@@ -310,7 +363,10 @@ impl Log {
     /// `NotFound`.
     pub fn ranges(&self, topic: TopicId) -> Result<Vec<Range>> {
         let topic = self.inner.shard.topic(topic)?;
-        Ok((0..).zip(&topic.partitions).map(|(nth, partition)| lock(partition).range(nth)).collect())
+        Ok((0..)
+            .zip(&topic.partitions)
+            .map(|(nth, partition)| lock(partition).range(nth))
+            .collect())
     }
 
     /// All positions of a reader (sequenced, not only durable).
@@ -323,7 +379,8 @@ impl Log {
         self.inner.shard.with_sequencer(|s| {
             let from = s.entries().range(prefix.to_owned()..);
             let ours = from.take_while(|(key, _)| key.starts_with(prefix));
-            ours.map(|(key, value)| (key.clone(), value.clone())).collect()
+            ours.map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
         })
     }
 
@@ -338,7 +395,10 @@ impl Log {
     /// # Errors
     /// `Unavailable` when storage can't be written; `Fenced`.
     pub async fn snapshot_taken(&self, snapshot: SnapshotRef) -> Result<()> {
-        self.inner.keeper.snapshot_taken(&self.inner.shard, snapshot).await
+        self.inner
+            .keeper
+            .snapshot_taken(&self.inner.shard, snapshot)
+            .await
     }
 
     /// Seals everything committed so far into segments and commits the manifest.
@@ -374,7 +434,12 @@ impl Log {
     /// # Errors
     /// `Unavailable` when the last frames couldn't be made durable.
     pub async fn close(&self) -> Result<()> {
-        let threads = self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let threads = self
+            .inner
+            .threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(threads) = threads else {
             return Ok(());
         };
@@ -397,7 +462,11 @@ impl Log {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(threads) = threads {
             self.shard.begin_close(false);
             threads.join();
@@ -405,9 +474,14 @@ impl Drop for Inner {
     }
 }
 
-async fn in_background<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(_) => Err(Error::internal("a background read panicked")),
     }
 }
+
+#[cfg(test)]
+mod tests;

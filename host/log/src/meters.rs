@@ -23,9 +23,17 @@ impl Meters {
         let buckets = exponential_buckets(0.000_05, 2.0, 16);
         Self {
             frames: metrics.add("journal_frames", "Frames made durable.", Counter::default()),
-            bytes: metrics.add("journal_written_bytes", "Bytes of frames made durable.", Counter::default()),
+            bytes: metrics.add(
+                "journal_written_bytes",
+                "Bytes of frames made durable.",
+                Counter::default(),
+            ),
             events: metrics.add("journal_events", "Events made durable.", Counter::default()),
-            syncs: metrics.add("journal_syncs", "Groups of frames written and synced.", Counter::default()),
+            syncs: metrics.add(
+                "journal_syncs",
+                "Groups of frames written and synced.",
+                Counter::default(),
+            ),
             sync_seconds: metrics.add(
                 "journal_sync_seconds",
                 "Time to write and sync one group.",
@@ -43,10 +51,16 @@ impl Meters {
 
     pub(crate) fn synced(&self, group: &[Queued], time: Duration) {
         let rows = |queued: &Queued| -> u64 {
-            queued.body.slices.iter().map(|slice| u64::from(slice.rows)).sum()
+            queued
+                .body
+                .slices
+                .iter()
+                .map(|slice| u64::from(slice.rows))
+                .sum()
         };
         self.frames.inc_by(group.len() as u64);
-        self.bytes.inc_by(group.iter().map(|queued| queued.bytes as u64).sum());
+        self.bytes
+            .inc_by(group.iter().map(|queued| queued.bytes as u64).sum());
         self.events.inc_by(group.iter().map(rows).sum());
         self.syncs.inc();
         self.sync_seconds.observe(time.as_secs_f64());

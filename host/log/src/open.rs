@@ -78,7 +78,12 @@ pub(crate) async fn open(
     let mut replay = Replay::new(&manifest, state_from, recovery);
     let base = manifest.commit.0;
     let recovered = journal::recover(&parts.files, &dir, base, |found| replay.frame(&found))?;
-    let Replay { mut sequencer, mut topics, mut journal, .. } = replay;
+    let Replay {
+        mut sequencer,
+        mut topics,
+        mut journal,
+        ..
+    } = replay;
     let journal_lost = recovered.last_seq.is_none() && !fresh && base > 0;
     if journal_lost {
         lose_journal(&mut manifest, &mut sequencer, &mut topics);
@@ -86,9 +91,17 @@ pub(crate) async fn open(
         check_reach(&recovered, &manifest, state_from, &topics)?;
     }
     let size = parts.settings.journal_file_bytes.0;
-    let pool = Pool::new(parts.files.clone(), dir, size, parts.random, recovered.next_number)?;
+    let pool = Pool::new(
+        parts.files.clone(),
+        dir,
+        size,
+        parts.random,
+        recovered.next_number,
+    )?;
     for file in recovered.files {
-        let used = journal.entry(file.number).or_insert_with(|| Used::new(&file));
+        let used = journal
+            .entry(file.number)
+            .or_insert_with(|| Used::new(&file));
         used.file = file;
     }
     for file in recovered.empty {
@@ -104,7 +117,11 @@ pub(crate) async fn open(
         journal,
         meters: parts.meters,
     })?;
-    Ok(Opened { shard, manifest, journal_lost })
+    Ok(Opened {
+        shard,
+        manifest,
+        journal_lost,
+    })
 }
 
 fn empty_manifest(random: &Random) -> Manifest {
@@ -177,7 +194,9 @@ fn lose_journal(
     sequencer.jump(manifest.commit.0);
     *topics = partitions_of(manifest);
     tracing::error!(
-        manifest = manifest.number, lost_events = lost, commit = manifest.commit.0,
+        manifest = manifest.number,
+        lost_events = lost,
+        commit = manifest.commit.0,
         "THE JOURNAL IS GONE: going on from the manifest in object storage; events, state and positions that were only in the journal are lost"
     );
 }
@@ -211,7 +230,11 @@ impl<'r> Replay<'r> {
     fn new(manifest: &Manifest, state_from: CommitSeq, recovery: &'r mut dyn Recovery) -> Self {
         let ends = |known: &crate::manifest::TopicManifest| TopicEnds {
             topic: Arc::new(known.topic.clone()),
-            ends: known.partitions.iter().map(|partition| partition.end).collect(),
+            ends: known
+                .partitions
+                .iter()
+                .map(|partition| partition.end)
+                .collect(),
         };
         Self {
             base: manifest.commit.0,
@@ -238,7 +261,10 @@ impl<'r> Replay<'r> {
         for slice in &found.head.slices {
             self.place(found, slice);
         }
-        let used = self.journal.entry(found.file.number).or_insert_with(|| Used::new(found.file));
+        let used = self
+            .journal
+            .entry(found.file.number)
+            .or_insert_with(|| Used::new(found.file));
         used.bytes += found.head.frame_bytes() as u64;
         used.last_seq = stamp.seq;
         if !states.is_empty() {
@@ -255,10 +281,15 @@ impl<'r> Replay<'r> {
     fn apply(&mut self, seq: u64, time: i64, facts: &mut Facts) -> Result<()> {
         let last = self.sequencer.last().0;
         if seq != last + 1 {
-            return Err(Error::corrupt(format!("frame {seq} follows frame {last}: frames between are missing")));
+            return Err(Error::corrupt(format!(
+                "frame {seq} follows frame {last}: frames between are missing"
+            )));
         }
         for slice in &facts.slices {
-            let at = PartitionId { topic: TopicId(slice.topic), partition: slice.partition };
+            let at = PartitionId {
+                topic: TopicId(slice.topic),
+                partition: slice.partition,
+            };
             let end = self.sequencer.end(at);
             // Several slices of one frame may go to one partition: only the first continues the end.
             if end.is_none_or(|end| slice.base < end) {
@@ -271,7 +302,9 @@ impl<'r> Replay<'r> {
         let said: Vec<u64> = facts.slices.iter().map(|slice| slice.base).collect();
         self.sequencer.apply(Sequenced { seq, time }, facts);
         if facts.slices.iter().map(|slice| slice.base).ne(said) {
-            return Err(Error::corrupt(format!("frame {seq} doesn't continue the offsets before it")));
+            return Err(Error::corrupt(format!(
+                "frame {seq} doesn't continue the offsets before it"
+            )));
         }
         for change in &facts.topics {
             apply_topic(&mut self.topics, change);
@@ -301,23 +334,41 @@ impl<'r> Replay<'r> {
 
 /// What a frame says, and its state sections.
 fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
-    let mut facts = Facts { slices: head.slices.clone(), ..Facts::default() };
+    let mut facts = Facts {
+        slices: head.slices.clone(),
+        ..Facts::default()
+    };
     let mut states = Vec::new();
     for section in head.sections(body)? {
         let bytes = &body[section.at as usize..(section.at + section.len) as usize];
-        let wrong = || Error::corrupt(format!("a section of frame {} makes no sense", head.stamp.seq));
+        let wrong = || {
+            Error::corrupt(format!(
+                "a section of frame {} makes no sense",
+                head.stamp.seq
+            ))
+        };
         match section.kind {
             Kind::Append | Kind::Closed => {}
-            Kind::Advance => facts.advances.push(wire::read_advance(bytes).ok_or_else(wrong)?),
+            Kind::Advance => facts
+                .advances
+                .push(wire::read_advance(bytes).ok_or_else(wrong)?),
             Kind::State => states.push(bytes),
-            Kind::Entry => facts.entries.push(wire::read_entry(bytes).ok_or_else(wrong)?),
+            Kind::Entry => facts
+                .entries
+                .push(wire::read_entry(bytes).ok_or_else(wrong)?),
             Kind::TopicCreated => {
-                facts.topics.push(TopicChange::Created(Arc::new(wire::read_topic(bytes)?)));
+                facts
+                    .topics
+                    .push(TopicChange::Created(Arc::new(wire::read_topic(bytes)?)));
             }
             Kind::TopicAltered => {
-                facts.topics.push(TopicChange::Altered(Arc::new(wire::read_topic(bytes)?)));
+                facts
+                    .topics
+                    .push(TopicChange::Altered(Arc::new(wire::read_topic(bytes)?)));
             }
-            Kind::TopicDeleted => facts.topics.push(TopicChange::Deleted(TopicId(section.topic))),
+            Kind::TopicDeleted => facts
+                .topics
+                .push(TopicChange::Deleted(TopicId(section.topic))),
         }
     }
     facts.has_state = !states.is_empty();
@@ -326,6 +377,11 @@ fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
 
 impl Used {
     fn new(file: &Arc<journal::JournalFile>) -> Self {
-        Self { file: file.clone(), bytes: 0, last_seq: 0, last_state: 0 }
+        Self {
+            file: file.clone(),
+            bytes: 0,
+            last_seq: 0,
+            last_state: 0,
+        }
     }
 }

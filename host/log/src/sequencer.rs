@@ -62,9 +62,17 @@ impl Sequencer {
         positions: Vec<Position>,
         entries: BTreeMap<String, Bytes>,
     ) -> Self {
-        let mut sequencer = Self { last_seq, last_time: i64::MIN, next_topic, entries, ..Self::default() };
+        let mut sequencer = Self {
+            last_seq,
+            last_time: i64::MIN,
+            next_topic,
+            entries,
+            ..Self::default()
+        };
         for topic in topics {
-            sequencer.names.insert(topic.topic.name.clone(), topic.topic.id);
+            sequencer
+                .names
+                .insert(topic.topic.name.clone(), topic.topic.id);
             sequencer.topics.insert(topic.topic.id, topic);
         }
         for position in positions {
@@ -82,7 +90,8 @@ impl Sequencer {
         for (nth, advance) in facts.advances.iter().enumerate() {
             self.check_partition(advance.topic, advance.partition)?;
             let same = |a: &&Advance| {
-                (a.reader, a.topic, a.partition) == (advance.reader, advance.topic, advance.partition)
+                (a.reader, a.topic, a.partition)
+                    == (advance.reader, advance.topic, advance.partition)
             };
             let earlier = facts.advances[..nth].iter().rfind(same);
             let position = match earlier {
@@ -93,11 +102,17 @@ impl Sequencer {
                 return Err(moved(advance, position));
             }
         }
-        facts.topics.iter().try_for_each(|change| self.check_topic(change))
+        facts
+            .topics
+            .iter()
+            .try_for_each(|change| self.check_topic(change))
     }
 
     fn check_partition(&self, topic: TopicId, partition: u32) -> Result<()> {
-        let known = self.topics.get(&topic).ok_or_else(|| topic_not_found(topic))?;
+        let known = self
+            .topics
+            .get(&topic)
+            .ok_or_else(|| topic_not_found(topic))?;
         if partition as usize >= known.ends.len() {
             return Err(partition_not_found(PartitionId { topic, partition }));
         }
@@ -106,9 +121,12 @@ impl Sequencer {
 
     fn check_topic(&self, change: &TopicChange) -> Result<()> {
         match change {
-            TopicChange::Created(topic) if self.names.contains_key(&topic.name) => Err(
-                Error::conflict("topic-exists", format!("there is a topic {:?} already", topic.name)),
-            ),
+            TopicChange::Created(topic) if self.names.contains_key(&topic.name) => {
+                Err(Error::conflict(
+                    "topic-exists",
+                    format!("there is a topic {:?} already", topic.name),
+                ))
+            }
             TopicChange::Created(topic) if topic.id.0 != self.next_topic => Err(Error::internal(
                 format!("topic {:?} was given a number out of turn", topic.name),
             )),
@@ -119,14 +137,22 @@ impl Sequencer {
     }
 
     fn position(&self, advance: &Advance) -> u64 {
-        let at = PartitionId { topic: advance.topic, partition: advance.partition };
+        let at = PartitionId {
+            topic: advance.topic,
+            partition: advance.partition,
+        };
         let of_reader = self.positions.get(&advance.reader);
-        of_reader.and_then(|all| all.get(&at)).map_or(0, |(offset, _)| *offset)
+        of_reader
+            .and_then(|all| all.get(&at))
+            .map_or(0, |(offset, _)| *offset)
     }
 
     /// Sequence number and ingest time of the next frame.
     pub(crate) fn next(&self, now: Timestamp) -> Sequenced {
-        Sequenced { seq: self.last_seq + 1, time: now.micros().max(self.last_time) }
+        Sequenced {
+            seq: self.last_seq + 1,
+            time: now.micros().max(self.last_time),
+        }
     }
 
     /// Gives a checked transaction its offsets and makes what it says true.
@@ -142,7 +168,10 @@ impl Sequencer {
             }
         }
         for advance in facts.advances.drain(..) {
-            let at = PartitionId { topic: advance.topic, partition: advance.partition };
+            let at = PartitionId {
+                topic: advance.topic,
+                partition: advance.partition,
+            };
             let of_reader = self.positions.entry(advance.reader).or_default();
             of_reader.insert(at, (advance.to, advance.note));
         }
@@ -163,7 +192,13 @@ impl Sequencer {
                 self.next_topic = self.next_topic.max(topic.id.0 + 1);
                 self.names.insert(topic.name.clone(), topic.id);
                 let ends = vec![0; topic.settings.partitions as usize];
-                self.topics.insert(topic.id, TopicEnds { topic: topic.clone(), ends });
+                self.topics.insert(
+                    topic.id,
+                    TopicEnds {
+                        topic: topic.clone(),
+                        ends,
+                    },
+                );
             }
             TopicChange::Altered(topic) => {
                 if let Some(known) = self.topics.get_mut(&topic.id) {
@@ -206,7 +241,10 @@ impl Sequencer {
     }
 
     pub(crate) fn topic_named(&self, name: &TopicName) -> Option<&Arc<Topic>> {
-        self.names.get(name).and_then(|id| self.topics.get(id)).map(|known| &known.topic)
+        self.names
+            .get(name)
+            .and_then(|id| self.topics.get(id))
+            .map(|known| &known.topic)
     }
 
     pub(crate) fn topic(&self, id: TopicId) -> Option<&Arc<Topic>> {
@@ -218,13 +256,22 @@ impl Sequencer {
     }
 
     pub(crate) fn end(&self, at: PartitionId) -> Option<u64> {
-        self.topics.get(&at.topic)?.ends.get(at.partition as usize).copied()
+        self.topics
+            .get(&at.topic)?
+            .ends
+            .get(at.partition as usize)
+            .copied()
     }
 
     pub(crate) fn positions_of(&self, reader: u32) -> Vec<Position> {
         let of_reader = self.positions.get(&reader).into_iter().flatten();
         of_reader
-            .map(|(at, (offset, note))| Position { reader, at: *at, offset: *offset, note: note.clone() })
+            .map(|(at, (offset, note))| Position {
+                reader,
+                at: *at,
+                offset: *offset,
+                note: note.clone(),
+            })
             .collect()
     }
 
@@ -232,7 +279,10 @@ impl Sequencer {
     pub(crate) fn positions(&self) -> Vec<Position> {
         let mut readers: Vec<u32> = self.positions.keys().copied().collect();
         readers.sort_unstable();
-        readers.into_iter().flat_map(|reader| self.positions_of(reader)).collect()
+        readers
+            .into_iter()
+            .flat_map(|reader| self.positions_of(reader))
+            .collect()
     }
 
     pub(crate) fn entries(&self) -> &BTreeMap<String, Bytes> {
@@ -251,7 +301,10 @@ fn moved(advance: &Advance, position: u64) -> Error {
 }
 
 pub(crate) fn topic_not_found(topic: TopicId) -> Error {
-    Error::not_found("topic-not-found", format!("there is no topic with number {}", topic.0))
+    Error::not_found(
+        "topic-not-found",
+        format!("there is no topic with number {}", topic.0),
+    )
 }
 
 pub(crate) fn partition_not_found(at: PartitionId) -> Error {

@@ -151,7 +151,10 @@ impl Shard {
             meters: start.meters,
         };
         for topic in shard.all_topics() {
-            topic.partitions.iter().for_each(|partition| lock(partition).wake());
+            topic
+                .partitions
+                .iter()
+                .for_each(|partition| lock(partition).wake());
         }
         shard.check_space();
         Ok(shard)
@@ -188,7 +191,13 @@ impl Shard {
         let written = written(&body.slices);
         let has_state = facts.has_state;
         inbox.in_flight += bytes;
-        inbox.queue.push_back(Queued { sequenced, body, bytes, has_state, waiting });
+        inbox.queue.push_back(Queued {
+            sequenced,
+            body,
+            bytes,
+            has_state,
+            waiting,
+        });
         let first = inbox.queue.len() == 1;
         drop(inbox);
         if first {
@@ -222,7 +231,10 @@ impl Shard {
             if inbox.condition != Condition::Open {
                 return false;
             }
-            inbox = self.work.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            inbox = self
+                .work
+                .wait(inbox)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -260,7 +272,8 @@ impl Shard {
         let started = self.clock.elapsed();
         match flusher.writer.write(&mut group, durable) {
             Ok(placed) => {
-                self.meters.synced(&group, self.clock.elapsed().saturating_sub(started));
+                self.meters
+                    .synced(&group, self.clock.elapsed().saturating_sub(started));
                 self.publish(flusher, group, placed);
                 Flushed::Group
             }
@@ -294,7 +307,11 @@ impl Shard {
         flusher.group += 1;
         let number = flusher.group;
         self.account_file(flusher.writer.file(), &group);
-        let mut memory = GroupMemory { group: number, bytes: 0, touched: Vec::new() };
+        let mut memory = GroupMemory {
+            group: number,
+            bytes: 0,
+            touched: Vec::new(),
+        };
         for (queued, placed) in group.iter().zip(&placed) {
             memory.bytes += placed.body.len();
             self.publish_frame(flusher.writer.file().number, queued, placed, &mut memory);
@@ -329,7 +346,13 @@ impl Shard {
             ) else {
                 continue;
             };
-            let batch = batch_of(&placed.body, section, slice, queued.sequenced.seq, queued.sequenced.time);
+            let batch = batch_of(
+                &placed.body,
+                section,
+                slice,
+                queued.sequenced.seq,
+                queued.sequenced.time,
+            );
             let place = Place {
                 first: slice.base,
                 end: slice.base + u64::from(slice.rows),
@@ -340,7 +363,11 @@ impl Shard {
                 len: placed.len,
             };
             let mut locked = lock(partition);
-            locked.push(Chunk { batch, place, group: memory.group });
+            locked.push(Chunk {
+                batch,
+                place,
+                group: memory.group,
+            });
             memory.bytes += CHUNK_BYTES;
             if locked.touched != memory.group {
                 locked.touched = memory.group;
@@ -506,7 +533,10 @@ impl Shard {
     /// A topic's partitions.
     pub(crate) fn topic(&self, topic: TopicId) -> Result<Arc<TopicPartitions>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        topics.get(&topic).cloned().ok_or_else(|| topic_not_found(topic))
+        topics
+            .get(&topic)
+            .cloned()
+            .ok_or_else(|| topic_not_found(topic))
     }
 
     pub(crate) fn all_topics(&self) -> Vec<Arc<TopicPartitions>> {
@@ -544,7 +574,10 @@ impl Shard {
             if taken.is_full() {
                 break;
             }
-            let file = self.journal().get(&place.file).map(|used| used.file.clone());
+            let file = self
+                .journal()
+                .get(&place.file)
+                .map(|used| used.file.clone());
             // Cut meanwhile: the events are in a segment now.
             let Some(file) = file else { break };
             read_place(&file, at, place, &mut taken)?;
@@ -565,7 +598,9 @@ impl Shard {
                 Source::End => return Ok(Taken::new(from, limit)),
                 Source::Gap(next) => from = next,
                 Source::Segment(_) => {
-                    return Err(Error::internal(format!("offset {from} is in a segment already")));
+                    return Err(Error::internal(format!(
+                        "offset {from} is in a segment already"
+                    )));
                 }
             }
         }
@@ -589,7 +624,10 @@ impl Inbox {
         match self.condition {
             Condition::Open => {}
             Condition::Closing => {
-                return Err(Error::unavailable("stopping", "the log is being closed; nothing was written"));
+                return Err(Error::unavailable(
+                    "stopping",
+                    "the log is being closed; nothing was written",
+                ));
             }
             Condition::Failed => return Err(stopped()),
         }
@@ -622,11 +660,16 @@ pub(crate) fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
     partition.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn apply_topic(topics: &mut HashMap<TopicId, Arc<TopicPartitions>>, change: &TopicChange) {
+pub(crate) fn apply_topic(
+    topics: &mut HashMap<TopicId, Arc<TopicPartitions>>,
+    change: &TopicChange,
+) {
     match change {
         TopicChange::Created(topic) => {
             let partition = || Arc::new(Mutex::new(Partition::new(0, 0, 0, Vec::new())));
-            let partitions = (0..topic.settings.partitions).map(|_| partition()).collect();
+            let partitions = (0..topic.settings.partitions)
+                .map(|_| partition())
+                .collect();
             let topic = (**topic).clone();
             topics.insert(topic.id, Arc::new(TopicPartitions { topic, partitions }));
         }
@@ -638,7 +681,12 @@ pub(crate) fn apply_topic(topics: &mut HashMap<TopicId, Arc<TopicPartitions>>, c
             }
         }
         TopicChange::Deleted(topic) => {
-            topics.remove(topic);
+            if let Some(known) = topics.remove(topic) {
+                known
+                    .partitions
+                    .iter()
+                    .for_each(|partition| lock(partition).close());
+            }
         }
     }
 }
@@ -647,7 +695,10 @@ fn written(slices: &[frame::Slice]) -> Vec<Written> {
     let mut all: Vec<Written> = slices
         .iter()
         .map(|slice| Written {
-            at: PartitionId { topic: TopicId(slice.topic), partition: slice.partition },
+            at: PartitionId {
+                topic: TopicId(slice.topic),
+                partition: slice.partition,
+            },
             first: slice.base,
             last: slice.base + u64::from(slice.rows) - 1,
         })
@@ -677,7 +728,13 @@ fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {
 }
 
 /// One slice's events, sharing the body's memory.
-fn batch_of(body: &Bytes, section: &frame::Section, slice: &frame::Slice, seq: u64, time: i64) -> Batch {
+fn batch_of(
+    body: &Bytes,
+    section: &frame::Section,
+    slice: &frame::Slice,
+    seq: u64,
+    time: i64,
+) -> Batch {
     let at = section.at as usize;
     let heads_at = at + section.payload as usize + slice.first_row as usize * ROW_HEAD_BYTES;
     Batch::new(
@@ -690,7 +747,8 @@ fn batch_of(body: &Bytes, section: &frame::Section, slice: &frame::Slice, seq: u
 }
 
 fn read_place(file: &JournalFile, at: PartitionId, place: &Place, taken: &mut Taken) -> Result<()> {
-    let len = usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
+    let len =
+        usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
     let mut bytes = vec![0; len];
     file.file
         .read_at(place.at, &mut bytes)
@@ -717,7 +775,13 @@ fn read_place(file: &JournalFile, at: PartitionId, place: &Place, taken: &mut Ta
             let Some(section) = sections.get(slice.section as usize).filter(|_| ours) else {
                 continue;
             };
-            taken.take(&batch_of(&body, section, slice, head.stamp.seq, head.stamp.time));
+            taken.take(&batch_of(
+                &body,
+                section,
+                slice,
+                head.stamp.seq,
+                head.stamp.time,
+            ));
         }
         start += head.frame_bytes();
     }

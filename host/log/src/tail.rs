@@ -51,7 +51,8 @@ pub(crate) struct Partition {
     unsealed_bytes: u64,
     /// The last group that touched it.
     pub(crate) touched: u64,
-    moved: watch::Sender<u64>,
+    /// `None` when the topic is deleted.
+    moved: Option<watch::Sender<u64>>,
 }
 
 /// Where the events at an offset are.
@@ -94,7 +95,10 @@ impl Taken {
 
     /// What is left of the limit.
     pub(crate) fn limit(&self) -> ReadLimit {
-        ReadLimit { events: self.events, bytes: self.bytes }
+        ReadLimit {
+            events: self.events,
+            bytes: self.bytes,
+        }
     }
 
     /// Takes what the limit allows of `batch` from `next` on.
@@ -131,7 +135,7 @@ impl Partition {
             chunks: VecDeque::new(),
             unsealed_bytes: 0,
             touched: 0,
-            moved: watch::Sender::new(end),
+            moved: Some(watch::Sender::new(end)),
         }
     }
 
@@ -151,13 +155,23 @@ impl Partition {
         &self.segments
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+    /// The end as it moves; `None` when the topic is deleted.
+    pub(crate) fn watch(&self) -> Option<watch::Receiver<u64>> {
+        self.moved.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// The topic is deleted: nobody needs to wait any more.
+    pub(crate) fn close(&mut self) {
+        self.moved = None;
+        self.chunks.clear();
+        self.places.clear();
     }
 
     /// Tells those who wait that the end has moved.
     pub(crate) fn wake(&self) {
-        self.moved.send_replace(self.end);
+        if let Some(moved) = &self.moved {
+            moved.send_replace(self.end);
+        }
     }
 
     pub(crate) fn range(&self, partition: u32) -> Range {
@@ -173,8 +187,13 @@ impl Partition {
 
     /// Bytes that no segment holds, and the ingest time of the first such event.
     pub(crate) fn unsealed(&self) -> (u64, Option<i64>) {
-        let in_journal = self.places.iter().chain(self.chunks.iter().map(|chunk| &chunk.place));
-        let oldest = in_journal.into_iter().find(|place| place.end > self.archived_end);
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        let oldest = in_journal
+            .into_iter()
+            .find(|place| place.end > self.archived_end);
         (self.unsealed_bytes, oldest.map(|place| place.time))
     }
 
@@ -205,11 +224,20 @@ impl Partition {
     pub(crate) fn archive(&mut self, segment: SegmentMeta) {
         self.archived_end = segment.end;
         self.segments.push(Arc::new(segment));
-        while self.places.front().is_some_and(|place| place.end <= self.archived_end) {
+        while self
+            .places
+            .front()
+            .is_some_and(|place| place.end <= self.archived_end)
+        {
             self.places.pop_front();
         }
-        let in_journal = self.places.iter().chain(self.chunks.iter().map(|chunk| &chunk.place));
-        let left = in_journal.map(|place| left_of(place, self.archived_end)).sum();
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        let left = in_journal
+            .map(|place| left_of(place, self.archived_end))
+            .sum();
         self.unsealed_bytes = left;
     }
 
@@ -253,7 +281,11 @@ impl Partition {
     /// Whether the journal and memory have all events from the archived end to `end`.
     pub(crate) fn missing(&self) -> Option<u64> {
         let mut at = self.archived_end;
-        for place in self.places.iter().chain(self.chunks.iter().map(|chunk| &chunk.place)) {
+        for place in self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place))
+        {
             if place.first > at {
                 return Some(at);
             }
@@ -264,8 +296,14 @@ impl Partition {
 
     /// The numbers of the journal files that hold events of it which no segment holds.
     pub(crate) fn oldest_file(&self) -> Option<u64> {
-        let in_journal = self.places.iter().chain(self.chunks.iter().map(|chunk| &chunk.place));
-        in_journal.into_iter().find(|place| place.end > self.archived_end).map(|place| place.file)
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        in_journal
+            .into_iter()
+            .find(|place| place.end > self.archived_end)
+            .map(|place| place.file)
     }
 }
 

@@ -30,12 +30,17 @@ impl Threads {
         let directory = Arc::new(directory);
         let (half_used, prepare) = sync_channel(1);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
-            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            let spawned = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work);
             spawned.map_err(|e| disk_error(&shard.settings.dir, "no thread for the journal", &e))
         };
         let preparer = {
             let shard = shard.clone();
-            spawn("journal-files", Box::new(move || prepare_files(&shard, &prepare)))?
+            spawn(
+                "journal-files",
+                Box::new(move || prepare_files(&shard, &prepare)),
+            )?
         };
         let flusher = {
             let (shard, directory) = (shard.clone(), directory.clone());
@@ -46,7 +51,12 @@ impl Threads {
             spawn("journal", Box::new(work))?
         };
         let housekeeper = tokio::spawn(keep_house(shard.clone(), keeper.clone()));
-        Ok(Self { flusher, preparer, housekeeper, _directory: directory })
+        Ok(Self {
+            flusher,
+            preparer,
+            housekeeper,
+            _directory: directory,
+        })
     }
 
     /// Waits until they have ended; the shard is closing.

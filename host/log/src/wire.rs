@@ -6,7 +6,9 @@
 //! topic     JSON; fields that later versions add are ignored by earlier ones only if they may be
 //! ```
 
-use crate::{Advance, AckMode, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings};
+use crate::{
+    AckMode, Advance, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -183,8 +185,14 @@ pub(crate) fn read_topic(bytes: &[u8]) -> Result<Topic> {
             key: wire.key,
             time: match wire.time {
                 TimeWire::Ingest => TimeFrom::Ingest,
-                TimeWire::Value { pointer, unit } => TimeFrom::Value { pointer, unit: unit_of(&unit) },
-                TimeWire::Header { name, unit } => TimeFrom::Header { name, unit: unit_of(&unit) },
+                TimeWire::Value { pointer, unit } => TimeFrom::Value {
+                    pointer,
+                    unit: unit_of(&unit),
+                },
+                TimeWire::Header { name, unit } => TimeFrom::Header {
+                    name,
+                    unit: unit_of(&unit),
+                },
             },
             retention: Retention {
                 age: wire.retention_age_micros.map(Duration::from_micros),

@@ -35,14 +35,31 @@ impl Pool {
         random: Random,
         next_number: u64,
     ) -> Result<Self> {
-        let listed = files.list(&dir).map_err(|e| disk_error(&dir, "can't be listed", &e))?;
-        let mut spares: Vec<PathBuf> =
-            listed.into_iter().filter(|path| number_of(path, "spare").is_some()).collect();
+        let listed = files
+            .list(&dir)
+            .map_err(|e| disk_error(&dir, "can't be listed", &e))?;
+        let mut spares: Vec<PathBuf> = listed
+            .into_iter()
+            .filter(|path| number_of(path, "spare").is_some())
+            .collect();
         spares.sort();
-        let highest = spares.iter().filter_map(|path| number_of(path, "spare")).max();
+        let highest = spares
+            .iter()
+            .filter_map(|path| number_of(path, "spare"))
+            .max();
         let next_number = next_number.max(highest.map_or(0, |n| n + 1));
-        let stock = Mutex::new(Stock { next_number, ready: None, spares });
-        Ok(Self { files, dir, size, random, stock })
+        let stock = Mutex::new(Stock {
+            next_number,
+            ready: None,
+            spares,
+        });
+        Ok(Self {
+            files,
+            dir,
+            size,
+            random,
+            stock,
+        })
     }
 
     /// Bytes a file has for frames.
@@ -105,18 +122,25 @@ impl Pool {
         let failed = |e: std::io::Error| disk_error(&spare, "can't become a journal file", &e);
         let file = match self.files.open(&spare) {
             Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                self.files.create_zeroed(&spare, self.size).map_err(failed)?
-            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => self
+                .files
+                .create_zeroed(&spare, self.size)
+                .map_err(failed)?,
             Err(e) => return Err(failed(e)),
         };
         // Only a file whose head is durable gets a name that counts.
-        file.write_at(0, &[&head_bytes(number, nonce)]).map_err(failed)?;
+        file.write_at(0, &[&head_bytes(number, nonce)])
+            .map_err(failed)?;
         file.sync_data().map_err(failed)?;
         self.files.rename(&spare, &path).map_err(failed)?;
         stock.next_number += 1;
         self.files.sync_folder(&self.dir).map_err(failed)?;
-        Ok(Arc::new(JournalFile { number, nonce, path, file }))
+        Ok(Arc::new(JournalFile {
+            number,
+            nonce,
+            path,
+            file,
+        }))
     }
 
     /// The path of a spare of the right size, or of one that doesn't exist yet.

@@ -74,7 +74,9 @@ struct End {
 }
 
 fn open_all(files: &Arc<dyn Files>, dir: &Path) -> Result<Vec<Arc<JournalFile>>> {
-    let listed = files.list(dir).map_err(|e| disk_error(dir, "can't be listed", &e))?;
+    let listed = files
+        .list(dir)
+        .map_err(|e| disk_error(dir, "can't be listed", &e))?;
     let mut numbered: Vec<_> = listed
         .into_iter()
         .filter_map(|path| Some((number_of(&path, "journal")?, path)))
@@ -83,11 +85,19 @@ fn open_all(files: &Arc<dyn Files>, dir: &Path) -> Result<Vec<Arc<JournalFile>>>
     let mut all = Vec::with_capacity(numbered.len());
     for (number, path) in numbered {
         let mut head = [0; HEAD_LEN];
-        let file = files.open(&path).map_err(|e| disk_error(&path, "can't be opened", &e))?;
-        file.read_at(0, &mut head).map_err(|e| disk_error(&path, "can't be read", &e))?;
+        let file = files
+            .open(&path)
+            .map_err(|e| disk_error(&path, "can't be opened", &e))?;
+        file.read_at(0, &mut head)
+            .map_err(|e| disk_error(&path, "can't be read", &e))?;
         match read_head(&head) {
             Some((inside, nonce)) if inside == number => {
-                all.push(Arc::new(JournalFile { number, nonce, path, file }));
+                all.push(Arc::new(JournalFile {
+                    number,
+                    nonce,
+                    path,
+                    file,
+                }));
             }
             _ => {
                 return Err(Error::corrupt(format!(
@@ -117,10 +127,19 @@ fn replay(
     visit: &mut impl FnMut(Found<'_>) -> Result<()>,
 ) -> Result<End> {
     let mut at = usize::try_from(FILE_HEAD).unwrap_or_default();
-    let mut end = End { frames: 0, at, unproven: at };
+    let mut end = End {
+        frames: 0,
+        at,
+        unproven: at,
+    };
     let mut starts: Vec<(u64, usize)> = Vec::new();
-    while let Some(head) = bytes.get(at..).and_then(|rest| Head::read(rest, file.nonce)) {
-        let continues = recovered.last_seq.is_none_or(|last| head.stamp.seq == last + 1);
+    while let Some(head) = bytes
+        .get(at..)
+        .and_then(|rest| Head::read(rest, file.nonce))
+    {
+        let continues = recovered
+            .last_seq
+            .is_none_or(|last| head.stamp.seq == last + 1);
         let rest = &bytes[at..];
         if !continues || !head.body_is_whole(rest) {
             break;
@@ -129,9 +148,13 @@ fn replay(
         starts.retain(|(seq, _)| *seq > durable);
         starts.push((seq, at));
         let body = &rest[head.body()];
-        visit(Found { file, at: at as u64, head: head.clone(), body }).map_err(|e| {
-            e.at(format_args!("{}, byte {at}", file.path.display()))
-        })?;
+        visit(Found {
+            file,
+            at: at as u64,
+            head: head.clone(),
+            body,
+        })
+        .map_err(|e| e.at(format_args!("{}, byte {at}", file.path.display())))?;
         recovered.first_seq.get_or_insert(seq);
         recovered.last_seq = Some(seq);
         at += size;
@@ -174,6 +197,8 @@ fn check_rest(file: &JournalFile, bytes: &[u8], end: End, missing: u64) -> Resul
 fn write_again(file: &JournalFile, bytes: &[u8], end: End) -> Result<()> {
     let failed = |e: std::io::Error| disk_error(&file.path, "can't be made durable", &e);
     let unproven = &bytes[end.unproven..end.at];
-    file.file.write_at(end.unproven as u64, &[unproven]).map_err(failed)?;
+    file.file
+        .write_at(end.unproven as u64, &[unproven])
+        .map_err(failed)?;
     file.file.sync_data().map_err(failed)
 }

@@ -51,7 +51,11 @@ impl Writer {
     pub(crate) fn begin(pool: &Pool) -> Result<Self> {
         let file = pool.take()?;
         let end = FILE_HEAD + pool.room();
-        Ok(Self { file, at: FILE_HEAD, end })
+        Ok(Self {
+            file,
+            at: FILE_HEAD,
+            end,
+        })
     }
 
     pub(crate) fn file(&self) -> &Arc<JournalFile> {
@@ -73,7 +77,13 @@ impl Writer {
     /// # Errors
     /// Final: what was written may be there or not, and nothing may be written behind it.
     pub(crate) fn write(&mut self, group: &mut [Queued], durable: u64) -> Result<Vec<Placed>> {
-        let copied = |q: &Queued| if q.bytes < COPIED { q.bytes } else { q.bytes - q.body.bytes.len() };
+        let copied = |q: &Queued| {
+            if q.bytes < COPIED {
+                q.bytes
+            } else {
+                q.bytes - q.body.bytes.len()
+            }
+        };
         let mut buffer = Vec::with_capacity(group.iter().map(copied).sum());
         let mut parts: Vec<Part> = Vec::new();
         // Per frame: where its body lies in the buffer, if it was copied there.
@@ -108,7 +118,9 @@ impl Writer {
         file.file
             .write_at(self.at, &parts)
             .map_err(|e| disk_error(&file.path, "write failed", &e))?;
-        file.file.sync_data().map_err(|e| disk_error(&file.path, "sync failed", &e))?;
+        file.file
+            .sync_data()
+            .map_err(|e| disk_error(&file.path, "sync failed", &e))?;
         drop(parts);
         Ok(self.place(group, buffer.into(), bodies))
     }
@@ -142,7 +154,11 @@ fn push_buffer(parts: &mut Vec<Part>, range: std::ops::Range<usize>) {
 
 fn write_head(out: &mut Vec<u8>, queued: &Queued, nonce: u64, durable: u64) {
     let body = &queued.body;
-    let stamp = Stamp { seq: queued.sequenced.seq, durable, time: queued.sequenced.time };
+    let stamp = Stamp {
+        seq: queued.sequenced.seq,
+        durable,
+        time: queued.sequenced.time,
+    };
     // A frame is bounded far below 4 GiB.
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let (sections, len) = (count(body.sections.len()), count(body.bytes.len()));
