@@ -1,6 +1,8 @@
 //! What can be typed.
 
-use crate::{build, consume, deploy, functions, produce, scaffold, serve, state, topic};
+use crate::{
+    bench, build, consume, demo, deploy, functions, produce, scaffold, serve, state, topic,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Serverless functions over streams of events.
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Functions(functions::Functions),
     #[command(subcommand)]
     State(state::State),
+    Demo(demo::Demo),
+    Bench(bench::Bench),
 }
 
 /// How data is printed.

@@ -58,7 +58,7 @@ pub(crate) struct Built {
 pub(crate) fn perform(args: &Build) -> Result<()> {
     let built: Vec<Value> = build(&args.dir)?
         .iter()
-        .map(|built| json!({"name": built.name, "path": built.path, "bytes": built.bytes, "imports": built.imports}))
+        .map(|built| json!({"name": built.name, "component": built.path, "bytes": built.bytes, "imports": built.imports}))
         .collect();
     let answer = match (built.as_slice(), args.show.output) {
         ([only], Shape::Json) => only.clone(),
@@ -77,7 +77,7 @@ pub(crate) fn perform(args: &Build) -> Result<()> {
                 print::cell(&built["name"]),
                 print::bytes(built["bytes"].as_u64().unwrap_or(0)),
                 print::cell(&imports.join(", ").into()),
-                print::cell(&built["path"]),
+                print::cell(&built["component"]),
             ]);
         }
         table

@@ -23,17 +23,19 @@ impl Client {
         let host = address(host)?;
         // Fails only if there is a provider already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
-            .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| {
-                Failure::failed(
-                    "no-client",
-                    format!("cannot speak HTTP: {}", causes(&error)),
-                )
-            })?;
+            .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
+        if is_loopback(&host) {
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(|error| {
+            Failure::failed(
+                "no-client",
+                format!("cannot speak HTTP: {}", causes(&error)),
+            )
+        })?;
         Ok(Self { host, http })
     }
 
@@ -130,6 +132,17 @@ fn address(text: &str) -> Result<Url> {
     }
 }
 
+/// This machine, which no proxy stands before.
+fn is_loopback(host: &Url) -> bool {
+    match host.host_str() {
+        Some("localhost" | "[::1]") => true,
+        Some(address) => address
+            .parse::<std::net::Ipv4Addr>()
+            .is_ok_and(|address| address.is_loopback()),
+        None => false,
+    }
+}
+
 /// What the host says about a refusal; made up from the status if it says nothing.
 async fn problem(response: Response) -> Problem {
     let status = response.status();
@@ -177,6 +190,18 @@ mod tests {
             client.url(&["livez"], &[]).as_str(),
             "https://example/mill/livez"
         );
+    }
+
+    #[test]
+    fn this_machine_is_known() {
+        for (host, loopback) in [
+            ("127.0.0.1:1", true),
+            ("localhost", true),
+            ("http://[::1]:7", true),
+            ("https://example", false),
+        ] {
+            assert_eq!(is_loopback(&address(host).expect(host)), loopback, "{host}");
+        }
     }
 
     #[test]

@@ -47,8 +47,11 @@ pub(crate) struct Logs {
     /// Name of the function.
     name: String,
     /// Go on with lines as they come.
-    #[arg(long, short)]
+    #[arg(long)]
     follow: bool,
+    /// Only the last lines.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     #[command(flatten)]
     show: Show,
 }
@@ -199,13 +202,18 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
 
 /// Lines are passed on as they arrive.
 async fn logs(client: &Client, args: &Logs) -> Result<()> {
-    let query: &[(&str, &str)] = if args.follow {
-        &[("follow", "true")]
-    } else {
-        &[]
-    };
+    let limit = args.limit.map(|limit| limit.to_string());
+    let follow = args.follow.then_some("true");
+    let query: Vec<(&str, &str)> = [("follow", follow), ("limit", limit.as_deref())]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
     let request = client
-        .request(Method::GET, &["v1", "functions", &args.name, "logs"], query)
+        .request(
+            Method::GET,
+            &["v1", "functions", &args.name, "logs"],
+            &query,
+        )
         .header("accept", "application/x-ndjson");
     let mut parts = client.send(request).await?.bytes_stream();
     let mut gathered = Vec::new();
@@ -225,32 +233,36 @@ async fn logs(client: &Client, args: &Logs) -> Result<()> {
     log_lines(&gathered, args.show.output)
 }
 
-/// Prints log lines, whether they come one a line or in a document under `lines` or `logs`.
+/// Prints log lines, which come one a line.
 fn log_lines(text: &[u8], shape: Shape) -> Result<()> {
     let mut out = print::stdout();
-    for value in serde_json::Deserializer::from_slice(text).into_iter::<Value>() {
-        let value = value.map_err(|error| {
+    for line in serde_json::Deserializer::from_slice(text).into_iter::<Value>() {
+        let line = line.map_err(|error| {
             Failure::failed("strange-answer", format!("a log line is wrong: {error}"))
         })?;
-        let inner = ["lines", "logs"]
-            .iter()
-            .find_map(|name| value[name].as_array());
-        for line in inner.map_or(std::slice::from_ref(&value), Vec::as_slice) {
-            match shape {
-                Shape::Table => writeln!(
-                    out,
-                    "{} {:5} {}/{} {}",
-                    cell(&line["time"]),
-                    cell(&line["level"]),
-                    cell(&line["partition"]),
-                    cell(&line["offset"]),
-                    cell(&line["message"])
-                )?,
-                Shape::Json | Shape::Ndjson => writeln!(out, "{line}")?,
-            }
+        if shape == Shape::Table {
+            writeln!(out, "{}", log_line(&line))?;
+        } else {
+            writeln!(out, "{line}")?;
         }
     }
     Ok(out.flush()?)
+}
+
+/// A line for people; where they read too slowly, how many they missed.
+fn log_line(line: &Value) -> String {
+    if let Some(missed) = line["missed"].as_u64() {
+        return format!("({missed} lines missed)");
+    }
+    let field = |name: &str| cell(&line[name]);
+    format!(
+        "{} {:5} {}/{} {}",
+        field("time"),
+        field("level"),
+        field("partition"),
+        field("offset"),
+        field("message")
+    )
 }
 
 #[cfg(test)]
@@ -262,6 +274,13 @@ mod tests {
     fn lag_is_counted_over_all_tasks() {
         assert_eq!(lag(&json!({"tasks": [{"lag": 3}, {"lag": 4}]})), 7);
         assert_eq!(lag(&json!({})), 0);
+    }
+
+    #[test]
+    fn log_lines_say_where_they_come_from() {
+        let line = json!({"time": "2026-01-01T00:00:00Z", "level": "warn", "version": 1, "partition": 2, "offset": 7, "message": "odd"});
+        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z warn  2/7 odd");
+        assert_eq!(log_line(&json!({"missed": 3})), "(3 lines missed)");
     }
 
     #[test]

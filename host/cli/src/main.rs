@@ -22,6 +22,9 @@ mod functions;
 mod scaffold;
 mod state;
 
+mod bench;
+mod demo;
+
 use args::{Cli, Command};
 use clap::Parser;
 use failure::{Failure, Result};
@@ -58,5 +61,7 @@ async fn perform(cli: Cli) -> Result<()> {
         Command::Consume(args) => consume::perform(host, &args).await,
         Command::Functions(command) => functions::perform(host, command).await,
         Command::State(command) => state::perform(host, command).await,
+        Command::Demo(args) => demo::perform(&args).await,
+        Command::Bench(args) => bench::perform(&args).await,
     }
 }

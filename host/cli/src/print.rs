@@ -157,6 +157,16 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A measured number, rounded, with thousands apart.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and what is measured is not negative"
+)]
+pub(crate) fn whole(number: f64) -> String {
+    count(number.round() as u64)
+}
+
 /// A number of bytes for people.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];

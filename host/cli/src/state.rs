@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Look into the state of functions.
 #[derive(Subcommand, Debug)]
-#[command(after_help = "Example:\n  tidemill state get carrier-delays UA")]
+#[command(after_help = "Example:\n  tidemill state get carrier-delays total UA")]
 pub(crate) enum State {
     Get(Get),
     List(List),
@@ -17,31 +17,32 @@ pub(crate) enum State {
 
 /// Print what a function remembers of a key.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  tidemill state get carrier-delays UA --slot total")]
+#[command(after_help = "Example:\n  tidemill state get carrier-delays total UA")]
 pub(crate) struct Get {
     /// Name of the function.
     function: String,
+    /// The slot, by its parameter's name.
+    slot: String,
     /// The key.
     key: String,
-    /// The slot; may be left out if there is only one.
-    #[arg(long)]
-    slot: Option<String>,
     #[command(flatten)]
     show: Show,
 }
 
 /// List what a function remembers, key by key.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  tidemill state list carrier-delays --limit 20 -o ndjson")]
+#[command(after_help = "Example:\n  tidemill state list carrier-delays total --limit 20 -o ndjson")]
 pub(crate) struct List {
     /// Name of the function.
     function: String,
-    /// The slot; may be left out if there is only one.
-    #[arg(long)]
-    slot: Option<String>,
+    /// The slot, by its parameter's name.
+    slot: String,
+    /// Only keys that begin so.
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
     /// Most keys to list.
-    #[arg(long, value_name = "N")]
-    limit: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u64,
     #[command(flatten)]
     show: Show,
 }
@@ -50,10 +51,7 @@ pub(crate) async fn perform(host: &str, command: State) -> Result<()> {
     let client = Client::new(host)?;
     match command {
         State::Get(args) => {
-            let slot = args.slot.iter().map(|slot| ("slot", slot.as_str()));
-            let query: Vec<(&str, &str)> = std::iter::once(("key", args.key.as_str()))
-                .chain(slot)
-                .collect();
+            let query = [("slot", args.slot.as_str()), ("key", args.key.as_str())];
             let answer = client
                 .get(&["v1", "functions", &args.function, "state"], &query)
                 .await?;
@@ -63,8 +61,19 @@ pub(crate) async fn perform(host: &str, command: State) -> Result<()> {
             print::answer(args.show.output, &answer, Some("entries"), table)
         }
         State::List(args) => {
-            let answer = list(&client, &args.function, args.slot.as_deref(), args.limit).await?;
-            print::answer(args.show.output, &answer, Some("entries"), table)
+            let answer = list(
+                &client,
+                &args.function,
+                &args.slot,
+                args.prefix.as_deref(),
+                args.limit,
+            )
+            .await?;
+            print::answer(args.show.output, &answer, Some("entries"), table)?;
+            if !answer["next"].is_null() {
+                print::note("there are more: raise --limit");
+            }
+            Ok(())
         }
     }
 }
@@ -73,20 +82,26 @@ pub(crate) async fn perform(host: &str, command: State) -> Result<()> {
 pub(crate) async fn list(
     client: &Client,
     function: &str,
-    slot: Option<&str>,
-    limit: Option<u64>,
+    slot: &str,
+    prefix: Option<&str>,
+    limit: u64,
 ) -> Result<Value> {
-    let limit = limit.map(|limit| limit.to_string());
-    let query: Vec<(&str, &str)> = [("slot", slot), ("limit", limit.as_deref())]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect();
+    let limit = limit.to_string();
+    let query: Vec<(&str, &str)> = [
+        ("slot", Some(slot)),
+        ("prefix", prefix),
+        ("limit", Some(&limit)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect();
     client
         .get(&["v1", "functions", function, "state"], &query)
         .await
 }
 
-fn entries(answer: &Value) -> &[Value] {
+/// The entries in a host's answer.
+pub(crate) fn entries(answer: &Value) -> &[Value] {
     answer["entries"].as_array().map_or(&[], Vec::as_slice)
 }
 

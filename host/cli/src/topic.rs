@@ -85,6 +85,9 @@ pub(crate) struct Describe {
 pub(crate) struct Delete {
     /// Name of the topic.
     name: String,
+    /// Also if functions read it.
+    #[arg(long)]
+    force: bool,
 }
 
 pub(crate) async fn perform(host: &str, command: Topic) -> Result<()> {
@@ -107,9 +110,13 @@ pub(crate) async fn perform(host: &str, command: Topic) -> Result<()> {
         }
         Topic::Describe(args) => describe(&client, &args).await,
         Topic::Delete(args) => {
-            client
-                .send(client.request(Method::DELETE, &["v1", "topics", &args.name], &[]))
-                .await?;
+            let query: &[(&str, &str)] = if args.force {
+                &[("force", "true")]
+            } else {
+                &[]
+            };
+            let request = client.request(Method::DELETE, &["v1", "topics", &args.name], query);
+            client.send(request).await?;
             print::note(&format!("topic {} deleted", args.name));
             Ok(())
         }

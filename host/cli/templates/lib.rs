@@ -36,7 +36,6 @@ fn {{function}}(visit: Event<Visit>, total: State<Visits>, out: Output<Visits>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill::testing::*;
 
     #[test]
     fn adds_up() {

@@ -146,7 +146,7 @@ impl Source {
         Ok(Self {
             format: format.unwrap_or_else(|| Format::of(&name)),
             from: Box::new(opened),
-            length: metadata.is_file().then(|| metadata.len()),
+            length: metadata.is_file().then_some(metadata.len()),
             live: !metadata.is_file(),
             name,
         })
