@@ -67,7 +67,8 @@ impl Draft {
         unimplemented!("helper")
     }
 
-    /// Changes of state, opaque to the log; given back at recovery in commit order.
+    /// Changes of state, opaque to the log; given back at recovery in commit order. A draft may carry
+    /// several sections (of several scopes); they come back one by one in the order they were added.
     pub fn state(&mut self, section: &[u8]) {
         let _ = section;
         unimplemented!("helper")

@@ -58,13 +58,14 @@ pub struct SnapshotRef {
 }
 
 /// Who rebuilds what is derived from the journal while it is opened.
+#[async_trait::async_trait]
 pub trait Recovery: Send {
-    /// Called once, before any frame. Answers up to which commit the state is there already;
-    /// sections of later commits follow.
+    /// Called once, before any frame; may fetch the snapshot. Answers up to which commit the state is
+    /// there already; sections of later commits follow.
     ///
     /// # Errors
     /// What can't be rebuilt stops the start.
-    fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq>;
+    async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq>;
     /// One state section, in commit order, each once.
     ///
     /// # Errors
