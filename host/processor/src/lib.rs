@@ -2,6 +2,7 @@
 //! repeat), retries, dead letters. Knows nothing of HTTP.
 
 mod manifest;
+mod nearest;
 mod processor;
 mod report;
 

@@ -77,7 +77,10 @@ impl Processor {
     ///
     /// # Errors
     /// When the registry can't be read or a component of it can't be loaded.
-    #[expect(clippy::too_many_arguments, reason = "the composition root wires the parts one by one")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the composition root wires the parts one by one"
+    )]
     pub async fn open(
         settings: Settings,
         log: Log,
@@ -88,7 +91,9 @@ impl Processor {
         random: Random,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let _ = (settings, log, state, sandbox, objects, clock, random, metrics);
+        let _ = (
+            settings, log, state, sandbox, objects, clock, random, metrics,
+        );
         unimplemented!("helper")
     }
 
@@ -146,7 +151,10 @@ impl Processor {
     ///
     /// # Errors
     /// `function-not-found`.
-    pub fn logs(&self, name: &str) -> Result<(Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>)> {
+    pub fn logs(
+        &self,
+        name: &str,
+    ) -> Result<(Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>)> {
         let _ = name;
         unimplemented!("helper")
     }
@@ -164,7 +172,14 @@ impl Processor {
     ///
     /// # Errors
     /// `function-not-found`, `slot-not-found`.
-    pub async fn state_list(&self, name: &str, slot: &str, prefix: &[u8], after: Option<(u32, Bytes)>, limit: usize) -> Result<Vec<StateEntry>> {
+    pub async fn state_list(
+        &self,
+        name: &str,
+        slot: &str,
+        prefix: &[u8],
+        after: Option<(u32, Bytes)>,
+        limit: usize,
+    ) -> Result<Vec<StateEntry>> {
         let _ = (name, slot, prefix, after, limit);
         unimplemented!("helper")
     }
