@@ -8,9 +8,21 @@
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
 mod draft;
-mod topic;
 mod log;
+#[allow(dead_code)]
+mod manifest;
+#[allow(dead_code)]
+mod paths;
+#[allow(dead_code)]
+mod sealer;
+#[allow(dead_code)]
+mod segment;
+mod topic;
 
 pub use draft::{Advance, Draft};
-pub use log::{Log, Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written};
-pub use topic::{AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings};
+pub use log::{
+    Log, Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
+};
+pub use topic::{
+    AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
+};

@@ -7,8 +7,12 @@ mod batch;
 mod commands;
 mod sandbox;
 
+#[cfg(test)]
+mod golden;
+
 pub use batch::{BatchPacker, StateCell};
 pub use commands::{Command, Commands, Emit, Outcome, Stop};
 pub use sandbox::{
-    Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine, Sandbox, Settings,
+    Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
+    Sandbox, Settings,
 };

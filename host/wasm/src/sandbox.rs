@@ -135,7 +135,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the component's start traps or limits forbid it.
-    pub fn instantiate(&self, component: &Component, limits: CallLimits, services: Arc<dyn HostServices>) -> Result<Instance, Failure> {
+    pub fn instantiate(
+        &self,
+        component: &Component,
+        limits: CallLimits,
+        services: Arc<dyn HostServices>,
+    ) -> Result<Instance, Failure> {
         let _ = (component, limits, services);
         unimplemented!("helper")
     }
