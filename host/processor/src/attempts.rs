@@ -45,7 +45,6 @@ pub(crate) struct Attempts {
     known: Option<usize>,
     failures: u32,
     waiting: bool,
-    hopeless: bool,
 }
 
 impl Attempts {
@@ -59,7 +58,6 @@ impl Attempts {
             known: None,
             failures: 0,
             waiting: false,
-            hopeless: false,
         }
     }
 
@@ -68,21 +66,21 @@ impl Attempts {
         self.done
     }
 
-    /// Whether the row at the front failed before.
-    pub(crate) fn retrying(&self) -> bool {
-        self.failures > 0
-    }
-
     /// What to do next.
     pub(crate) fn next(&self) -> Next {
         if self.done == self.rows {
             return Next::Done;
         }
-        if self.hopeless || self.failures >= self.most {
-            return Next::GiveUp { row: self.done, attempts: self.failures.max(1) };
+        if self.failures >= self.most {
+            return Next::GiveUp {
+                row: self.done,
+                attempts: self.failures,
+            };
         }
         if self.waiting {
-            return Next::Wait { failures: self.failures };
+            return Next::Wait {
+                failures: self.failures,
+            };
         }
         let end = match self.known {
             Some(row) if row == self.done => row + 1,
@@ -93,10 +91,13 @@ impl Attempts {
                 several => self.done + several / 2,
             },
         };
-        Next::Run { rows: self.done..end, attempt: self.failures }
+        Next::Run {
+            rows: self.done..end,
+            attempt: self.failures,
+        }
     }
 
-    /// The first `rows` rows behind the front have been committed.
+    /// The next `rows` rows have got their fate, committed.
     pub(crate) fn passed(&mut self, rows: usize) {
         debug_assert!(self.done + rows <= self.rows);
         if rows == 0 {
@@ -104,7 +105,7 @@ impl Attempts {
         }
         self.done += rows;
         self.known = self.known.filter(|row| *row >= self.done);
-        (self.failures, self.waiting, self.hopeless) = (0, false, false);
+        (self.failures, self.waiting) = (0, false);
     }
 
     /// The row at the front asked to be tried again.
@@ -125,25 +126,16 @@ impl Attempts {
         }
     }
 
-    /// What a row wants can't be done, now or later; the run left no trace. It is run alone once
-    /// more, then given up.
-    pub(crate) fn refused(&mut self, run: Range<usize>, row: usize) {
-        debug_assert!(run.contains(&row) && run.start == self.done);
-        if run.len() == 1 {
-            self.hopeless = true;
-        } else {
-            self.known = Some(row);
-        }
+    /// What a row wants can't be done, and the run left no trace for its sake: the rows before it are
+    /// run without it, then it is run alone, where its effects can be told from others'.
+    pub(crate) fn set_apart(&mut self, run: Range<usize>, row: usize) {
+        debug_assert!(run.contains(&row) && run.start == self.done && run.len() > 1);
+        self.known = Some(row);
     }
 
     /// The pause is over.
     pub(crate) fn waited(&mut self) {
         self.waiting = false;
-    }
-
-    /// The fate of the row at the front has been committed.
-    pub(crate) fn given_up(&mut self) {
-        self.passed(1);
     }
 }
 
@@ -160,7 +152,7 @@ mod tests {
         Traps(u32),
         /// Asks to be tried again so many times, then passes.
         Retries(u32),
-        /// Wants what can't be done.
+        /// Wants what can't be done; alone it becomes a dead letter at once.
         Refused,
     }
 
@@ -182,7 +174,11 @@ mod tests {
         let mut machine = Attempts::new(kinds.len(), most);
         let (mut fates, mut runs, mut pauses) = (Vec::new(), 0, 0);
         loop {
-            assert_eq!(machine.done(), fates.len(), "each row gets one fate, in order");
+            assert_eq!(
+                machine.done(),
+                fates.len(),
+                "each row gets one fate, in order"
+            );
             match machine.next() {
                 Next::Done => return (fates, runs, pauses),
                 Next::Wait { failures } => {
@@ -194,7 +190,7 @@ mod tests {
                     assert_eq!(row, fates.len());
                     assert!(attempts <= most);
                     fates.push(Fate::GivenUp { attempts });
-                    machine.given_up();
+                    machine.passed(1);
                 }
                 Next::Run { rows, .. } => {
                     assert!(!rows.is_empty() && rows.start == fates.len());
@@ -231,8 +227,10 @@ mod tests {
                 _ => {}
             }
         }
-        if let Some(row) = rows.clone().find(|row| kinds[*row] == Kind::Refused) {
-            return machine.refused(rows, row);
+        if let Some(row) = rows.clone().find(|row| kinds[*row] == Kind::Refused)
+            && !alone
+        {
+            return machine.set_apart(rows, row);
         }
         fates.extend(vec![Fate::Passed; rows.len()]);
         machine.passed(rows.len());
@@ -251,8 +249,14 @@ mod tests {
             kinds[culprit] = Kind::Traps(u32::MAX);
             let (fates, runs, pauses) = play(&kinds, 3);
             assert_eq!(fates[culprit], Fate::GivenUp { attempts: 3 });
-            assert_eq!(fates.iter().filter(|fate| **fate == Fate::Passed).count(), 255);
-            assert!(runs <= 1 + 8 + 3 + 1, "{runs} runs for the culprit at {culprit}");
+            assert_eq!(
+                fates.iter().filter(|fate| **fate == Fate::Passed).count(),
+                255
+            );
+            assert!(
+                runs <= 1 + 8 + 3 + 1,
+                "{runs} runs for the culprit at {culprit}"
+            );
             assert_eq!(pauses, 2, "between three tries");
         }
     }
@@ -265,10 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_costs_no_pause() {
+    fn what_is_set_apart_costs_no_pause() {
         let (fates, runs, pauses) = play(&[Kind::Good, Kind::Refused, Kind::Good], 5);
-        assert_eq!(fates, [Fate::Passed, Fate::GivenUp { attempts: 1 }, Fate::Passed]);
-        assert_eq!((runs, pauses), (4, 0), "together, before it, alone, behind it");
+        assert_eq!(fates, [Fate::Passed; 3]);
+        assert_eq!(
+            (runs, pauses),
+            (4, 0),
+            "together, before it, alone, behind it"
+        );
     }
 
     fn kinds() -> impl Strategy<Value = Vec<Kind>> {
@@ -291,8 +299,7 @@ mod tests {
             let halvings = kinds.len().max(1).ilog2() as usize + 2;
             for (kind, fate) in kinds.iter().zip(&fates) {
                 let expected = match kind {
-                    Kind::Good => Fate::Passed,
-                    Kind::Refused => Fate::GivenUp { attempts: 1 },
+                    Kind::Good | Kind::Refused => Fate::Passed,
                     Kind::Traps(n) | Kind::Retries(n) if *n < most => Fate::Passed,
                     Kind::Traps(_) | Kind::Retries(_) => Fate::GivenUp { attempts: most },
                 };

@@ -132,7 +132,9 @@ mod tests {
         let mut input = PackedRows::default();
         let own = [("source", b"gate-3".as_slice()), ("source", b"\xff")];
         let time = Timestamp::from_micros(1_357_035_300_000_000);
-        input.push(time, Some(b"UA"), Some(b"{oops"), own).expect("push");
+        input
+            .push(time, Some(b"UA"), Some(b"{oops"), own)
+            .expect("push");
         let name: FunctionName = "parse-flights".parse().expect("a name");
         let error = "x".repeat(ERROR_BYTES - 1) + "é";
         let letter = Letter {
@@ -148,7 +150,10 @@ mod tests {
         let mut rows = PackedRows::default();
         push(&mut rows, input.event(0), None, &letter).expect("push");
         let event = rows.event(0);
-        assert_eq!((event.time, event.key, event.value), (time, None, Some(b"{oops".as_slice())));
+        assert_eq!(
+            (event.time, event.key, event.value),
+            (time, None, Some(b"{oops".as_slice()))
+        );
         let mut expected: Vec<(&str, &[u8])> = own.to_vec();
         expected.extend([
             ("tidemill-function", b"parse-flights".as_slice()),

@@ -42,7 +42,18 @@ impl<'a> Origin<'a> {
 
     fn decode(value: &'a [u8]) -> Option<Self> {
         let (fixed, key) = value.split_first_chunk::<FIXED>()?;
-        let [VERSION, has_key @ (0 | 1), 0, 0, p0, p1, p2, p3, offset @ ..] = *fixed else {
+        let [
+            VERSION,
+            has_key @ (0 | 1),
+            0,
+            0,
+            p0,
+            p1,
+            p2,
+            p3,
+            offset @ ..,
+        ] = *fixed
+        else {
             return None;
         };
         (has_key == 1 || key.is_empty()).then_some(Self {
@@ -61,12 +72,14 @@ impl<'a> Origin<'a> {
 pub(crate) fn take<'a>(mut event: Event<'a>) -> Result<(Event<'a>, Origin<'a>)> {
     let mut headers: Headers<'a> = event.row.headers;
     let origin = headers.next().filter(|(name, _)| *name == HEADER);
-    let origin = origin.and_then(|(_, value)| Origin::decode(value)).ok_or_else(|| {
-        Error::corrupt(format!(
-            "the event at offset {} of a by-key topic doesn't say where it came from",
-            event.offset
-        ))
-    })?;
+    let origin = origin
+        .and_then(|(_, value)| Origin::decode(value))
+        .ok_or_else(|| {
+            Error::corrupt(format!(
+                "the event at offset {} of a by-key topic doesn't say where it came from",
+                event.offset
+            ))
+        })?;
     event.row.headers = headers;
     Ok((event, origin))
 }
@@ -79,14 +92,31 @@ mod tests {
     #[test]
     fn origins_have_golden_bytes() {
         let mut bytes = Vec::new();
-        Origin { partition: 3, offset: 258, key: Some(b"UA") }.encode(&mut bytes);
-        assert_eq!(bytes, [1, 1, 0, 0, 3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'U', b'A']);
+        Origin {
+            partition: 3,
+            offset: 258,
+            key: Some(b"UA"),
+        }
+        .encode(&mut bytes);
+        assert_eq!(
+            bytes,
+            [1, 1, 0, 0, 3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'U', b'A']
+        );
         for key in [None, Some(b"".as_slice()), Some(b"k")] {
-            let origin = Origin { partition: 7, offset: u64::MAX, key };
+            let origin = Origin {
+                partition: 7,
+                offset: u64::MAX,
+                key,
+            };
             origin.encode(&mut bytes);
             assert_eq!(Origin::decode(&bytes), Some(origin));
         }
-        for bad in [&[][..], &[1; 15], &[2; 16], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]] {
+        for bad in [
+            &[][..],
+            &[1; 15],
+            &[2; 16],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
+        ] {
             assert_eq!(Origin::decode(bad), None, "{bad:?}");
         }
     }
@@ -94,11 +124,17 @@ mod tests {
     #[test]
     fn it_is_taken_off_and_others_stay() {
         let mut origin = Vec::new();
-        Origin { partition: 1, offset: 2, key: None }.encode(&mut origin);
+        Origin {
+            partition: 1,
+            offset: 2,
+            key: None,
+        }
+        .encode(&mut origin);
         let mut rows = PackedRows::default();
         let own = [(HEADER, b"the sender's own".as_slice()), ("a", b"1")];
         let all = std::iter::once((HEADER, origin.as_slice())).chain(own);
-        rows.push(Timestamp::from_micros(0), Some(b"k"), None, all).expect("push");
+        rows.push(Timestamp::from_micros(0), Some(b"k"), None, all)
+            .expect("push");
         let event = Event {
             offset: 9,
             ingest_time: Timestamp::from_micros(0),
@@ -106,8 +142,18 @@ mod tests {
             row: rows.event(0),
         };
         let (event, origin) = take(event).expect("has an origin");
-        assert_eq!(origin, Origin { partition: 1, offset: 2, key: None });
+        assert_eq!(
+            origin,
+            Origin {
+                partition: 1,
+                offset: 2,
+                key: None
+            }
+        );
         assert_eq!(event.row.headers.collect::<Vec<_>>(), own);
-        assert!(take(event).is_err(), "a sender's header of that name is none");
+        assert!(
+            take(event).is_err(),
+            "a sender's header of that name is none"
+        );
     }
 }

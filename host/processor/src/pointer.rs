@@ -15,7 +15,11 @@ impl Pointer {
     /// Reads a pointer, which starts with `/`.
     pub(crate) fn new(text: &str) -> Self {
         let parts = text.split('/').skip(1);
-        Self { parts: parts.map(|part| part.replace("~1", "/").replace("~0", "~")).collect() }
+        Self {
+            parts: parts
+                .map(|part| part.replace("~1", "/").replace("~0", "~"))
+                .collect(),
+        }
     }
 
     /// The scalar it points at: a string's text, a number or boolean as written. `None` where
@@ -160,7 +164,11 @@ mod tests {
             assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{pointer}");
         }
         for not_json in ["", "{", "{\"a\":1}x", "UA", "\"a\"", "7"] {
-            assert_eq!(Pointer::new("/a").scalar(not_json.as_bytes()), None, "{not_json}");
+            assert_eq!(
+                Pointer::new("/a").scalar(not_json.as_bytes()),
+                None,
+                "{not_json}"
+            );
         }
         assert_eq!(Pointer::new("/a").scalar(b"{\"a\":\"\xff\"}"), None);
     }

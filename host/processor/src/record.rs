@@ -108,7 +108,11 @@ impl Record {
     /// Numbers of the manifest's slots, in the guest's order.
     pub(crate) fn slot_numbers(&self, manifest: &Manifest) -> Vec<u16> {
         let number = |name: &str| self.slots.get(name).copied().unwrap_or_default();
-        manifest.slots.iter().map(|slot| number(&slot.name)).collect()
+        manifest
+            .slots
+            .iter()
+            .map(|slot| number(&slot.name))
+            .collect()
     }
 
     /// Whether where to start in a topic has been decided.
@@ -119,7 +123,10 @@ impl Record {
 
 /// Path of a component in object storage.
 pub(crate) fn component_path(digest: &str) -> String {
-    format!("functions/{}.wasm", digest.strip_prefix("sha256:").unwrap_or(digest))
+    format!(
+        "functions/{}.wasm",
+        digest.strip_prefix("sha256:").unwrap_or(digest)
+    )
 }
 
 #[cfg(test)]
@@ -155,20 +162,33 @@ mod tests {
     #[test]
     fn slots_keep_their_numbers() {
         let manifest = |order: &[&str]| {
-            let state: serde_json::Map<String, Value> =
-                order.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+            let state: serde_json::Map<String, Value> = order
+                .iter()
+                .map(|name| ((*name).to_owned(), json!({})))
+                .collect();
             let source = json!({"input": [{"topic": "a"}], "function": {"slots_order": order}, "state": state});
             Manifest::resolve(None, Some(&source), &"f".parse().expect("a name")).expect("valid")
         };
-        let mut record = Record { slots: BTreeMap::new(), ..record() };
+        let mut record = Record {
+            slots: BTreeMap::new(),
+            ..record()
+        };
         let first = manifest(&["b", "a"]);
         record.number_slots(&first);
         assert_eq!(record.slot_numbers(&first), [0, 1]);
         let second = manifest(&["c", "a"]);
         record.number_slots(&second);
-        assert_eq!(record.slot_numbers(&second), [2, 1], "b's number isn't given away");
+        assert_eq!(
+            record.slot_numbers(&second),
+            [2, 1],
+            "b's number isn't given away"
+        );
         record.number_slots(&first);
-        assert_eq!(record.slot_numbers(&first), [0, 1], "b finds its state again");
+        assert_eq!(
+            record.slot_numbers(&first),
+            [0, 1],
+            "b finds its state again"
+        );
     }
 
     #[test]

@@ -51,7 +51,11 @@ fn reaches<'a>(
     }
     for flow in readers.get(topic).into_iter().flatten() {
         way.push(flow.function);
-        if flow.outputs.iter().any(|output| reaches(output, goal, readers, seen, way)) {
+        if flow
+            .outputs
+            .iter()
+            .any(|output| reaches(output, goal, readers, seen, way))
+        {
             return true;
         }
         way.pop();
@@ -65,7 +69,11 @@ mod tests {
     use super::*;
 
     fn flow<'a>(function: &'a str, input: &'a str, outputs: &[&'a str]) -> Flow<'a> {
-        Flow { function, inputs: vec![input], outputs: outputs.to_vec() }
+        Flow {
+            function,
+            inputs: vec![input],
+            outputs: outputs.to_vec(),
+        }
     }
 
     #[test]
@@ -81,7 +89,14 @@ mod tests {
             cycle(&flows[..3], &flow("i", "c", &["d", "a"])),
             Some(vec!["c", "i", "a", "f", "b", "g", "c"])
         );
-        assert_eq!(cycle(&[], &flow("self", "a", &["a"])), Some(vec!["a", "self", "a"]));
-        assert_eq!(cycle(&flows, &flow("old", "c", &["z"])), None, "its old version doesn't count");
+        assert_eq!(
+            cycle(&[], &flow("self", "a", &["a"])),
+            Some(vec!["a", "self", "a"])
+        );
+        assert_eq!(
+            cycle(&flows, &flow("old", "c", &["z"])),
+            None,
+            "its old version doesn't count"
+        );
     }
 }

@@ -41,7 +41,7 @@ fn defaults_are_those_of_the_example() {
             bare.memory
         ),
         (
-            full.time,
+            full.time.clone(),
             full.batch_events,
             full.batch_bytes,
             full.batch_wait,
@@ -50,7 +50,7 @@ fn defaults_are_those_of_the_example() {
     );
     assert_eq!(
         (bare.deadline, bare.output_bytes, bare.retry),
-        (full.deadline, full.output_bytes, full.retry)
+        (full.deadline, full.output_bytes, full.retry.clone())
     );
     assert_eq!(full.batch_bytes, ByteSize(256 << 10));
     assert_eq!(full.config, r#"{"threshold":15}"#);
