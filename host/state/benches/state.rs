@@ -2,6 +2,8 @@
 //!
 //! Run with `cargo bench -p tidemill-state`.
 
+#![expect(clippy::expect_used, reason = "a benchmark that cannot go on ends")]
+
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use tidemill_env::metrics::Metrics;
