@@ -239,7 +239,7 @@ async fn a_failed_upload_can_be_repeated() {
 #[tokio::test]
 async fn events_that_are_missing_stop_the_sealing() {
     let place = place();
-    let nothing = |_| Err(Error::corrupt("gone"));
+    let nothing = |_: u64| Err(Error::corrupt("gone"));
     let error = place
         .write(order(0, 6, 10_000), nothing)
         .await
@@ -247,7 +247,7 @@ async fn events_that_are_missing_stop_the_sealing() {
     assert_eq!(error.kind, ErrorKind::Corrupt);
     assert!(error.detail.contains("orders"), "{error}");
     let mut before = source(b"{}", 1);
-    let earlier = move |_| before(0);
+    let earlier = move |_: u64| before(0);
     assert_eq!(
         place
             .write(order(3, 6, 10_000), earlier)

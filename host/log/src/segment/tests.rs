@@ -109,6 +109,17 @@ fn plain(first: u64, count: u64, size: usize) -> Vec<Full> {
         .collect()
 }
 
+/// The same with values of 300 bytes that can't be compressed.
+fn noise(first: u64, count: u64) -> Vec<Full> {
+    let random = Random::seeded(first);
+    let word = || random.next_u64().to_le_bytes();
+    let mut events = plain(first, count, 0);
+    for event in &mut events {
+        event.value = Some(std::iter::repeat_with(word).take(38).flatten().collect());
+    }
+    events
+}
+
 /// Counts what is fetched.
 struct Counting {
     inner: Objects,
@@ -287,7 +298,7 @@ async fn a_read_from_the_middle_fetches_little() {
     let batches: Vec<_> = all.chunks(50_000).map(batch).collect();
     let stored = store(Format::Json, &batches).await;
     assert!(
-        stored.meta.bytes > 20 << 20,
+        stored.meta.bytes > 10 << 20,
         "random text doesn't compress: {}",
         stored.meta.bytes
     );
@@ -321,11 +332,11 @@ async fn a_read_from_the_middle_fetches_little() {
 #[tokio::test]
 async fn row_groups_are_crossed_and_gaps_skipped() {
     // Every third offset is left, over more than one row group.
-    let all: Vec<_> = plain(0, 300_000, 300)
+    let all: Vec<_> = noise(0, 300_000)
         .into_iter()
         .filter(|e| e.offset % 3 == 0)
         .collect();
-    let more = plain(300_000, 60_000, 300);
+    let more = noise(300_000, 60_000);
     let stored = store(Format::Bytes, &[batch(&all), batch(&more)]).await;
     assert!(
         stored.meta.bytes > 33 << 20,
