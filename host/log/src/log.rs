@@ -65,8 +65,7 @@ impl Log {
         };
         let opened = open::open(parts, found.manifest.clone(), recovery).await?;
         let shard = Arc::new(opened.shard);
-        let keeper =
-            Keeper::begin(found, opened.manifest, opened.journal_lost, &shard, random).await?;
+        let keeper = Keeper::begin(found, opened.manifest, &shard, random).await?;
         let keeper = Arc::new(keeper);
         let threads = Threads::start(&shard, &keeper, held)?;
         let inner = Inner {
@@ -444,7 +443,6 @@ impl Log {
             return Ok(());
         };
         self.inner.shard.begin_close(true);
-        self.inner.keeper.stop().await;
         in_background(move || {
             threads.join();
             Ok(())
