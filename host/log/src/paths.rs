@@ -59,7 +59,10 @@ mod tests {
     fn paths_are_built_and_recognised() {
         let topic: TopicName = "flights".parse().expect("name");
         let path = segment(&topic, 7, 42, "00ff");
-        assert_eq!(path, "topics/flights/p=00007/00000000000000000042-00ff.parquet");
+        assert_eq!(
+            path,
+            "topics/flights/p=00007/00000000000000000042-00ff.parquet"
+        );
         assert_eq!(parse_segment(&path), Some(("flights", 7)));
         assert_eq!(manifest("0", 9), "manifests/0/00000000000000000009");
         assert_eq!(manifest_number(&manifest("0", u64::MAX)), Some(u64::MAX));
@@ -72,7 +75,11 @@ mod tests {
             "topics/flights/README",
             "manifests/0/1",
         ] {
-            assert_eq!((parse_segment(other), manifest_number(other)), (None, None), "{other}");
+            assert_eq!(
+                (parse_segment(other), manifest_number(other)),
+                (None, None),
+                "{other}"
+            );
         }
     }
 }

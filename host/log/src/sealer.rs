@@ -49,19 +49,32 @@ pub(crate) struct SealOrder {
 
 /// Which partitions are to be sealed now: those with enough bytes, with an old event, or with events
 /// of a UTC day that is over.
-pub(crate) fn due(facts: &[PartitionFacts], now: Timestamp, settings: SealSettings) -> Vec<SealOrder> {
+pub(crate) fn due(
+    facts: &[PartitionFacts],
+    now: Timestamp,
+    settings: SealSettings,
+) -> Vec<SealOrder> {
     let is_due = |facts: &&PartitionFacts| {
         let age = now.micros().saturating_sub(facts.oldest.micros());
         let old = u128::try_from(age).is_ok_and(|age| age >= settings.age.as_micros());
         let day_is_over = now.utc_day() > facts.oldest.utc_day();
         facts.end > facts.archived_end && (facts.bytes >= settings.bytes.0 || old || day_is_over)
     };
-    facts.iter().filter(is_due).map(|facts| order(facts, settings)).collect()
+    facts
+        .iter()
+        .filter(is_due)
+        .map(|facts| order(facts, settings))
+        .collect()
 }
 
 /// The order to seal all that a partition has, or as much as one segment takes.
 pub(crate) fn order(facts: &PartitionFacts, settings: SealSettings) -> SealOrder {
-    SealOrder { at: facts.at, from: facts.archived_end, to: facts.end, max_bytes: settings.bytes.0 }
+    SealOrder {
+        at: facts.at,
+        from: facts.archived_end,
+        to: facts.end,
+        max_bytes: settings.bytes.0,
+    }
 }
 
 /// Writes one segment below `dir`, uploads it and gives back what the manifest has to name. Until
@@ -79,12 +92,23 @@ pub(crate) async fn write_segment(
     nonce: &str,
     next_batch: impl FnMut(u64) -> Result<Batch> + Send + 'static,
 ) -> Result<SegmentMeta> {
-    let file = dir.join(format!("{}-{}.parquet", order.at.topic.0, order.at.partition));
+    let file = dir.join(format!(
+        "{}-{}.parquet",
+        order.at.topic.0, order.at.partition
+    ));
     let scratch = Scratch(file.clone());
     let owned = topic.clone();
     let written = tokio::task::spawn_blocking(move || write_file(&file, owned, order, next_batch));
-    let written = written.await.map_err(|_| Error::internal("the writer of a segment stopped"))?;
-    let mut meta = written.map_err(|error| error.at(format!("sealing {:?} partition {}", topic.name.as_str(), order.at.partition)))?;
+    let written = written
+        .await
+        .map_err(|_| Error::internal("the writer of a segment stopped"))?;
+    let mut meta = written.map_err(|error| {
+        error.at(format!(
+            "sealing {:?} partition {}",
+            topic.name.as_str(),
+            order.at.partition
+        ))
+    })?;
     meta.path = paths::segment(&topic.name, order.at.partition, meta.first, nonce);
     objects.upload(&meta.path, &scratch.0).await?;
     Ok(meta)
@@ -108,12 +132,18 @@ fn write_file(
 ) -> Result<SegmentMeta> {
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir).map_err(|error| {
-            Error::unavailable("segment-not-written", format!("{} can't be created: {error}", dir.display()))
+            Error::unavailable(
+                "segment-not-written",
+                format!("{} can't be created: {error}", dir.display()),
+            )
         })?;
     }
     match write_events(file, &topic, order, &mut next_batch) {
         Err(error) if error.code == NOT_TEXT => {
-            tracing::warn!(topic = topic.name.as_str(), "a value is not UTF-8; this segment shows values as bytes");
+            tracing::warn!(
+                topic = topic.name.as_str(),
+                "a value is not UTF-8; this segment shows values as bytes"
+            );
             topic.settings.format = Format::Bytes;
             write_events(file, &topic, order, &mut next_batch)
         }
@@ -132,7 +162,9 @@ fn write_events(
     while at < order.to && bytes < order.max_bytes {
         let batch = next_batch(at)?;
         if batch.is_empty() || batch.offset(0) < at {
-            return Err(Error::internal(format!("no events came from offset {at} on, which were committed")));
+            return Err(Error::internal(format!(
+                "no events came from offset {at} on, which were committed"
+            )));
         }
         let batch = batch.slice(0..batch.row_at(order.to));
         if batch.is_empty() {
@@ -141,7 +173,9 @@ fn write_events(
         let day = *day.get_or_insert_with(|| batch.ingest_time(0).utc_day());
         let rows = rows_that_fit(&batch, day, order.max_bytes - bytes);
         writer.write(&batch.slice(0..rows))?;
-        bytes += (0..rows).map(|row| batch.head(row).bytes() as u64).sum::<u64>();
+        bytes += (0..rows)
+            .map(|row| batch.head(row).bytes() as u64)
+            .sum::<u64>();
         if rows < batch.len() {
             break;
         }
@@ -174,8 +208,10 @@ fn rows_that_fit(batch: &Batch, day: i64, room: u64) -> usize {
 /// `Unavailable`; what was deleted stays deleted.
 pub(crate) async fn remove_orphans(objects: &Objects, manifest: &Manifest) -> Result<usize> {
     let partitions = manifest.topics.iter().flat_map(|topic| &topic.partitions);
-    let named: HashSet<&str> =
-        partitions.flat_map(|partition| &partition.segments).map(|segment| segment.path.as_str()).collect();
+    let named: HashSet<&str> = partitions
+        .flat_map(|partition| &partition.segments)
+        .map(|segment| segment.path.as_str())
+        .collect();
     let mut deleted = 0;
     for path in objects.list(paths::TOPICS).await? {
         if paths::parse_segment(&path).is_some() && !named.contains(path.as_str()) {

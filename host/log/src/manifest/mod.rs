@@ -67,10 +67,14 @@ impl Manifest {
         for topic in &self.topics {
             let name = topic.topic.name.as_str();
             if topic.topic.id.0 >= self.next_topic {
-                return Err(Error::corrupt(format!("topic {name:?} has a number not yet given out")));
+                return Err(Error::corrupt(format!(
+                    "topic {name:?} has a number not yet given out"
+                )));
             }
             if topic.partitions.len() != topic.topic.settings.partitions as usize {
-                return Err(Error::corrupt(format!("topic {name:?} has not as many partitions as it says")));
+                return Err(Error::corrupt(format!(
+                    "topic {name:?} has not as many partitions as it says"
+                )));
             }
             for (number, partition) in (0..).zip(&topic.partitions) {
                 if !partition.holds(topic.topic.id, number) {
@@ -92,6 +96,9 @@ impl PartitionManifest {
             free_from = segment.end;
             rising && segment.topic == topic && segment.partition == partition
         });
-        segments_in_order && free_from <= self.archived_end && self.start <= self.end && self.archived_end <= self.end
+        segments_in_order
+            && free_from <= self.archived_end
+            && self.start <= self.end
+            && self.archived_end <= self.end
     }
 }

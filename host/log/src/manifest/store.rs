@@ -23,11 +23,25 @@ impl ManifestStore {
     ///
     /// # Errors
     /// `Corrupt` when the newest manifest isn't what was written; `Unavailable`.
-    pub(crate) async fn open(objects: Objects, shard: &str, owner: &str) -> Result<(Self, Option<Manifest>)> {
+    pub(crate) async fn open(
+        objects: Objects,
+        shard: &str,
+        owner: &str,
+    ) -> Result<(Self, Option<Manifest>)> {
         let folder = paths::manifest_folder(shard);
         // Listings come in no order.
-        let number = objects.list(&folder).await?.iter().filter_map(|path| paths::manifest_number(path)).max();
-        let mut store = Self { objects, shard: shard.to_owned(), owner: owner.to_owned(), number: 0 };
+        let number = objects
+            .list(&folder)
+            .await?
+            .iter()
+            .filter_map(|path| paths::manifest_number(path))
+            .max();
+        let mut store = Self {
+            objects,
+            shard: shard.to_owned(),
+            owner: owner.to_owned(),
+            number: 0,
+        };
         let Some(number) = number else {
             return Ok((store, None));
         };
@@ -76,9 +90,13 @@ impl ManifestStore {
     async fn read(&self, number: u64) -> Result<Manifest> {
         let path = paths::manifest(&self.shard, number);
         let body = self.objects.get(&path).await?;
-        let manifest = wire::decode(&body).map_err(|error| error.at(format!("manifest {path:?}")))?;
+        let manifest =
+            wire::decode(&body).map_err(|error| error.at(format!("manifest {path:?}")))?;
         if manifest.number != number {
-            return Err(Error::corrupt(format!("manifest {path:?} says that it is number {}", manifest.number)));
+            return Err(Error::corrupt(format!(
+                "manifest {path:?} says that it is number {}",
+                manifest.number
+            )));
         }
         Ok(manifest)
     }

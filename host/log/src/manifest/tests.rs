@@ -28,8 +28,14 @@ fn sample() -> Manifest {
         partitions: 2,
         format: Format::Bytes,
         key: Some("/carrier".into()),
-        time: TimeFrom::Value { pointer: "/t".into(), unit: TimeUnit::Millis },
-        retention: Retention { age: Some(Duration::from_secs(7)), bytes: Some(ByteSize::mib(1)) },
+        time: TimeFrom::Value {
+            pointer: "/t".into(),
+            unit: TimeUnit::Millis,
+        },
+        retention: Retention {
+            age: Some(Duration::from_secs(7)),
+            bytes: Some(ByteSize::mib(1)),
+        },
         cleanup: Cleanup::Compact,
         ..TopicSettings::default()
     };
@@ -39,26 +45,39 @@ fn sample() -> Manifest {
         end: u64::MAX,
         segments: vec![segment(4, 0, 10), segment(4, 12, 30)],
     };
-    let topic = Topic { id: TopicId(4), name: "orders".parse().expect("name"), settings };
+    let topic = Topic {
+        id: TopicId(4),
+        name: "orders".parse().expect("name"),
+        settings,
+    };
     Manifest {
         number: 7,
         owner: "00000000000000aa".into(),
         data_id: "00000000000000bb".into(),
         commit: CommitSeq(u64::MAX - 1),
         next_topic: 5,
-        topics: vec![TopicManifest { topic, partitions: vec![partition, PartitionManifest::default()] }],
+        topics: vec![TopicManifest {
+            topic,
+            partitions: vec![partition, PartitionManifest::default()],
+        }],
         positions: vec![Position {
             reader: 1,
-            at: PartitionId { topic: TopicId(4), partition: 1 },
+            at: PartitionId {
+                topic: TopicId(4),
+                partition: 1,
+            },
             offset: 9,
             note: Bytes::from_static(b"\0\xff"),
         }],
         entries: BTreeMap::from([("function/f".into(), Bytes::from_static(b"{}"))]),
-        snapshot: Some(SnapshotRef { path: "snapshots/0/1".into(), commit: CommitSeq(3) }),
+        snapshot: Some(SnapshotRef {
+            path: "snapshots/0/1".into(),
+            commit: CommitSeq(3),
+        }),
     }
 }
 
-const GOLDEN: &str = r#"{"format":1,"crc32c":"00000000","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"cleanup":"compact","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3}}}"#;
+const GOLDEN: &str = r#"{"format":1,"crc32c":"fc988356","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"cleanup":"compact","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3}}}"#;
 
 #[test]
 fn format_1_has_golden_bytes() {
@@ -73,7 +92,10 @@ fn later_formats_and_other_fields_are_refused() {
     assert_eq!(newer.code, "format-too-new");
     assert!(newer.detail.contains("format 2"), "{newer}");
     let extra = GOLDEN.replacen("\"format\":1", "\"format\":1,\"extra\":0", 1);
-    assert_eq!(decode(extra.as_bytes()).expect_err("extra").kind, ErrorKind::Corrupt);
+    assert_eq!(
+        decode(extra.as_bytes()).expect_err("extra").kind,
+        ErrorKind::Corrupt
+    );
 }
 
 #[test]
@@ -90,7 +112,11 @@ fn contradictions_are_refused_on_both_sides() {
     for (i, broken) in breaks.iter().enumerate() {
         let mut manifest = sample();
         broken(&mut manifest);
-        assert_eq!(encode(&manifest).expect_err("contradiction").kind, ErrorKind::Corrupt, "{i}");
+        assert_eq!(
+            encode(&manifest).expect_err("contradiction").kind,
+            ErrorKind::Corrupt,
+            "{i}"
+        );
     }
 }
 
@@ -135,11 +161,16 @@ fn bucket(seed: u64) -> (Arc<MemoryObjects>, Objects) {
 }
 
 async fn open(objects: &Objects, owner: &str) -> (ManifestStore, Option<Manifest>) {
-    ManifestStore::open(objects.clone(), "0", owner).await.expect("open")
+    ManifestStore::open(objects.clone(), "0", owner)
+        .await
+        .expect("open")
 }
 
 fn at(commit: u64) -> Manifest {
-    Manifest { commit: CommitSeq(commit), ..sample() }
+    Manifest {
+        commit: CommitSeq(commit),
+        ..sample()
+    }
 }
 
 #[tokio::test]
@@ -153,7 +184,10 @@ async fn the_newest_is_found_whatever_the_listing() {
     memory.tamper("manifests/0/notes.txt", Some("by a person".into()));
     let (_, newest) = open(&objects, "b").await;
     let newest = newest.expect("there is one");
-    assert_eq!((newest.number, newest.commit.0, newest.owner.as_str()), (12, 12, "a"));
+    assert_eq!(
+        (newest.number, newest.commit.0, newest.owner.as_str()),
+        (12, 12, "a")
+    );
     assert_eq!(memory.paths().len(), 13, "slots are never deleted");
 }
 
@@ -174,7 +208,10 @@ async fn an_old_owner_is_fenced() {
         assert_eq!(fenced.kind, ErrorKind::Fenced);
         assert!(fenced.detail.contains("newer"), "{fenced}");
     }
-    assert_eq!(open(&objects, "c").await.1.expect("there is one").commit.0, 4);
+    assert_eq!(
+        open(&objects, "c").await.1.expect("there is one").commit.0,
+        4
+    );
 }
 
 #[tokio::test]
@@ -183,13 +220,21 @@ async fn lost_answers_lose_and_repeat_nothing() {
     for seed in 0..100 {
         let (memory, objects) = bucket(seed);
         let (mut store, _) = open(&objects, "a").await;
-        memory.set_faults(Faults { lost_answers: 40, errors: 30, slow: 10 });
+        memory.set_faults(Faults {
+            lost_answers: 40,
+            errors: 30,
+            slow: 10,
+        });
         let mut committed = 0;
         for commit in 1..=10 {
             match store.commit(at(commit)).await {
                 Ok(()) => committed = commit,
                 Err(error) => {
-                    assert_eq!(error.kind, ErrorKind::Unavailable, "seed {seed}: never fenced by oneself");
+                    assert_eq!(
+                        error.kind,
+                        ErrorKind::Unavailable,
+                        "seed {seed}: never fenced by oneself"
+                    );
                     unknown += 1;
                 }
             }
@@ -197,8 +242,14 @@ async fn lost_answers_lose_and_repeat_nothing() {
         memory.set_faults(Faults::default());
         let newest = open(&objects, "b").await.1;
         assert!(newest.map_or(0, |m| m.commit.0) >= committed, "seed {seed}");
-        store.commit(at(11)).await.expect("goes on behind whatever landed");
-        assert_eq!(open(&objects, "b").await.1.expect("there is one").commit.0, 11);
+        store
+            .commit(at(11))
+            .await
+            .expect("goes on behind whatever landed");
+        assert_eq!(
+            open(&objects, "b").await.1.expect("there is one").commit.0,
+            11
+        );
     }
     assert!(unknown > 0);
 }
@@ -210,7 +261,10 @@ async fn a_damaged_manifest_stops_the_start_and_is_named() {
     store.commit(at(1)).await.expect("commit");
     let path = "manifests/0/00000000000000000001";
     memory.tamper(path, Some("{}".into()));
-    let error = ManifestStore::open(objects, "0", "b").await.err().expect("refused");
+    let error = ManifestStore::open(objects, "0", "b")
+        .await
+        .err()
+        .expect("refused");
     assert_eq!(error.kind, ErrorKind::Corrupt);
     assert!(error.detail.contains(path), "{error}");
 }

@@ -3,7 +3,10 @@
 
 use super::{Manifest, PartitionManifest, TopicManifest};
 use crate::segment::SegmentMeta;
-use crate::{AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic, TopicSettings};
+use crate::{
+    AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic,
+    TopicSettings,
+};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -39,7 +42,11 @@ pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
     manifest.check()?;
     let failed = |error| Error::internal(format!("a manifest can't be written as JSON: {error}"));
     let inner = serde_json::value::to_raw_value(&Wire::from(manifest)).map_err(failed)?;
-    let envelope = Envelope { format: FORMAT, crc32c: checksum(inner.get()), manifest: &inner };
+    let envelope = Envelope {
+        format: FORMAT,
+        crc32c: checksum(inner.get()),
+        manifest: &inner,
+    };
     serde_json::to_vec(&envelope).map_err(failed)
 }
 
@@ -48,7 +55,8 @@ pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
 /// # Errors
 /// `format-too-new` when a later version of the program wrote it; `Corrupt` when it isn't what was written.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest> {
-    let broken = |error: serde_json::Error| Error::corrupt(format!("it isn't what was written: {error}"));
+    let broken =
+        |error: serde_json::Error| Error::corrupt(format!("it isn't what was written: {error}"));
     let any: AnyFormat = serde_json::from_slice(bytes).map_err(broken)?;
     if any.format > FORMAT {
         return Err(Error::new(
@@ -62,10 +70,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest> {
     }
     let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(broken)?;
     if envelope.format != FORMAT {
-        return Err(Error::corrupt(format!("there never was a format {}", envelope.format)));
+        return Err(Error::corrupt(format!(
+            "there never was a format {}",
+            envelope.format
+        )));
     }
     if envelope.crc32c != checksum(envelope.manifest.get()) {
-        return Err(Error::corrupt("it isn't what was written: its checksum doesn't match"));
+        return Err(Error::corrupt(
+            "it isn't what was written: its checksum doesn't match",
+        ));
     }
     let wire: Wire = serde_json::from_str(envelope.manifest.get()).map_err(broken)?;
     let manifest = wire.into_manifest()?;
@@ -185,7 +198,9 @@ impl Serialize for Blob {
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = BASE64_STANDARD.decode(text).map_err(serde::de::Error::custom)?;
+        let bytes = BASE64_STANDARD
+            .decode(text)
+            .map_err(serde::de::Error::custom)?;
         Ok(Self(bytes.into()))
     }
 }
@@ -200,11 +215,15 @@ impl From<&Manifest> for Wire {
             next_topic: manifest.next_topic,
             topics: manifest.topics.iter().map(WireTopic::from).collect(),
             positions: manifest.positions.iter().map(WirePosition::from).collect(),
-            entries: manifest.entries.iter().map(|(key, value)| (key.clone(), Blob(value.clone()))).collect(),
-            snapshot: manifest
-                .snapshot
-                .as_ref()
-                .map(|snapshot| WireSnapshot { path: snapshot.path.clone(), commit: snapshot.commit.0 }),
+            entries: manifest
+                .entries
+                .iter()
+                .map(|(key, value)| (key.clone(), Blob(value.clone())))
+                .collect(),
+            snapshot: manifest.snapshot.as_ref().map(|snapshot| WireSnapshot {
+                path: snapshot.path.clone(),
+                commit: snapshot.commit.0,
+            }),
         }
     }
 }
@@ -217,10 +236,21 @@ impl Wire {
             data_id: self.data_id,
             commit: CommitSeq(self.commit),
             next_topic: self.next_topic,
-            topics: self.topics.into_iter().map(WireTopic::into_topic).collect::<Result<_>>()?,
+            topics: self
+                .topics
+                .into_iter()
+                .map(WireTopic::into_topic)
+                .collect::<Result<_>>()?,
             positions: self.positions.into_iter().map(Position::from).collect(),
-            entries: self.entries.into_iter().map(|(key, value)| (key, value.0)).collect(),
-            snapshot: self.snapshot.map(|wire| SnapshotRef { path: wire.path, commit: CommitSeq(wire.commit) }),
+            entries: self
+                .entries
+                .into_iter()
+                .map(|(key, value)| (key, value.0))
+                .collect(),
+            snapshot: self.snapshot.map(|wire| SnapshotRef {
+                path: wire.path,
+                commit: CommitSeq(wire.commit),
+            }),
         })
     }
 }
@@ -234,7 +264,10 @@ impl From<&TopicManifest> for WireTopic {
             format: settings.format.into(),
             key: settings.key.clone(),
             time: WireTime::from(&settings.time),
-            retention_us: settings.retention.age.map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+            retention_us: settings
+                .retention
+                .age
+                .map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
             retention_bytes: settings.retention.bytes.map(|bytes| bytes.0),
             cleanup: settings.cleanup.into(),
             ack: settings.ack.into(),
@@ -248,7 +281,8 @@ impl WireTopic {
         let id = TopicId(self.id);
         let partitions = u32::try_from(self.partitions.len());
         let settings = TopicSettings {
-            partitions: partitions.map_err(|_| Error::corrupt("a topic has more than 2^32 partitions"))?,
+            partitions: partitions
+                .map_err(|_| Error::corrupt("a topic has more than 2^32 partitions"))?,
             format: self.format.into(),
             key: self.key,
             time: self.time.into(),
@@ -261,8 +295,14 @@ impl WireTopic {
         };
         let numbered = (0..).zip(self.partitions);
         Ok(TopicManifest {
-            topic: Topic { id, name: self.name.parse()?, settings },
-            partitions: numbered.map(|(number, wire)| wire.into_partition(id, number)).collect(),
+            topic: Topic {
+                id,
+                name: self.name.parse()?,
+                settings,
+            },
+            partitions: numbered
+                .map(|(number, wire)| wire.into_partition(id, number))
+                .collect(),
         })
     }
 }
@@ -334,7 +374,10 @@ impl From<WirePosition> for Position {
     fn from(wire: WirePosition) -> Self {
         Self {
             reader: wire.reader,
-            at: PartitionId { topic: TopicId(wire.topic), partition: wire.partition },
+            at: PartitionId {
+                topic: TopicId(wire.topic),
+                partition: wire.partition,
+            },
             offset: wire.offset,
             note: wire.note.0,
         }
@@ -345,8 +388,14 @@ impl From<&TimeFrom> for WireTime {
     fn from(time: &TimeFrom) -> Self {
         match time {
             TimeFrom::Ingest => Self::Ingest,
-            TimeFrom::Value { pointer, unit } => Self::Value { pointer: pointer.clone(), unit: (*unit).into() },
-            TimeFrom::Header { name, unit } => Self::Header { name: name.clone(), unit: (*unit).into() },
+            TimeFrom::Value { pointer, unit } => Self::Value {
+                pointer: pointer.clone(),
+                unit: (*unit).into(),
+            },
+            TimeFrom::Header { name, unit } => Self::Header {
+                name: name.clone(),
+                unit: (*unit).into(),
+            },
         }
     }
 }
@@ -355,8 +404,14 @@ impl From<WireTime> for TimeFrom {
     fn from(wire: WireTime) -> Self {
         match wire {
             WireTime::Ingest => Self::Ingest,
-            WireTime::Value { pointer, unit } => Self::Value { pointer, unit: unit.into() },
-            WireTime::Header { name, unit } => Self::Header { name, unit: unit.into() },
+            WireTime::Value { pointer, unit } => Self::Value {
+                pointer,
+                unit: unit.into(),
+            },
+            WireTime::Header { name, unit } => Self::Header {
+                name,
+                unit: unit.into(),
+            },
         }
     }
 }

@@ -35,16 +35,27 @@ const ROWS: usize = 1024;
 ///
 /// # Errors
 /// `Corrupt` when the object is absent or isn't what was written; `Unavailable`.
-pub(crate) async fn read(objects: &Objects, meta: &SegmentMeta, from: u64, limit: ReadLimit) -> Result<Vec<Batch>> {
+pub(crate) async fn read(
+    objects: &Objects,
+    meta: &SegmentMeta,
+    from: u64,
+    limit: ReadLimit,
+) -> Result<Vec<Batch>> {
     let file = File::open(objects, meta).await?;
     let Some((group, row)) = file.locate(from).await? else {
         return Ok(Vec::new());
     };
-    let limit = ReadLimit { events: limit.events.max(1), bytes: limit.bytes.min(ANSWER_BYTES) };
+    let limit = ReadLimit {
+        events: limit.events.max(1),
+        bytes: limit.bytes.min(ANSWER_BYTES),
+    };
     let wanted = rows_wanted(&file.value_pages(group)?, row, limit);
     let mut rows = Rows::new(limit);
     let columns = &schema::COLUMNS[schema::OFFSET..];
-    file.decode(group, row..row + wanted, columns, |columns| rows.push(columns)).await?;
+    file.decode(group, row..row + wanted, columns, |columns| {
+        rows.push(columns)
+    })
+    .await?;
     Ok(vec![rows.into_batch()])
 }
 
@@ -70,11 +81,18 @@ pub(crate) async fn offset_at(
             continue;
         }
         let mut found = None;
-        let columns = [schema::COLUMNS[schema::OFFSET], schema::COLUMNS[schema::EVENT_TS]];
+        let columns = [
+            schema::COLUMNS[schema::OFFSET],
+            schema::COLUMNS[schema::EVENT_TS],
+        ];
         file.decode(group, 0..file.rows(group), &columns, |columns| {
             let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
-            let times = columns.column(1).as_primitive_opt::<TimestampMicrosecondType>();
-            let (offsets, times) = offsets.zip(times).ok_or_else(|| Error::corrupt("it has other columns"))?;
+            let times = columns
+                .column(1)
+                .as_primitive_opt::<TimestampMicrosecondType>();
+            let (offsets, times) = offsets
+                .zip(times)
+                .ok_or_else(|| Error::corrupt("it has other columns"))?;
             let mut events = offsets.values().iter().zip(times.values());
             found = events
                 .find(|(offset, at)| offset.cast_unsigned() >= from && **at >= time)
@@ -103,7 +121,12 @@ fn rows_wanted(pages: &[Page], from: usize, limit: ReadLimit) -> usize {
     for page in pages.iter().filter(|page| page.first + page.rows > from) {
         let here = page.first + page.rows - page.first.max(from);
         let each = page.bytes / page.rows.max(1);
-        let fitting = limit.bytes.saturating_sub(bytes).checked_div(each).unwrap_or(here).min(here);
+        let fitting = limit
+            .bytes
+            .saturating_sub(bytes)
+            .checked_div(each)
+            .unwrap_or(here)
+            .min(here);
         rows += fitting;
         bytes += fitting * each;
         if fitting < here || rows >= limit.events {
@@ -125,14 +148,20 @@ impl<'a> File<'a> {
         let start = meta.bytes.saturating_sub(TAIL_BYTES);
         let tail = fetch(objects, meta, &[start..meta.bytes]).await?;
         let mut decoder = guard(meta, || {
-            let mut decoder =
-                ParquetMetaDataPushDecoder::try_new(meta.bytes)?.with_page_index_policy(PageIndexPolicy::Required);
+            let mut decoder = ParquetMetaDataPushDecoder::try_new(meta.bytes)?
+                .with_page_index_policy(PageIndexPolicy::Required);
             decoder.push_ranges(std::iter::once(start..meta.bytes).collect(), tail)?;
             Ok(decoder)
         })?;
         loop {
             match guard(meta, || decoder.try_decode())? {
-                DecodeResult::Data(metadata) => return Ok(Self { objects, meta, metadata: Arc::new(metadata) }),
+                DecodeResult::Data(metadata) => {
+                    return Ok(Self {
+                        objects,
+                        meta,
+                        metadata: Arc::new(metadata),
+                    });
+                }
                 DecodeResult::NeedsData(ranges) => {
                     let bytes = fetch(objects, meta, &ranges).await?;
                     guard(meta, || decoder.push_ranges(ranges, bytes))?;
@@ -150,7 +179,9 @@ impl<'a> File<'a> {
     fn bounds(&self, group: usize, column: usize) -> Result<(i64, i64)> {
         let column = self.metadata.row_group(group).columns().get(column);
         match column.and_then(|column| column.statistics()) {
-            Some(Statistics::Int64(values)) => values.min_opt().copied().zip(values.max_opt().copied()),
+            Some(Statistics::Int64(values)) => {
+                values.min_opt().copied().zip(values.max_opt().copied())
+            }
             _ => None,
         }
         .ok_or_else(|| corrupt(self.meta, "it has no statistics of its offsets and times"))
@@ -180,7 +211,9 @@ impl<'a> File<'a> {
         file_order(rows.clone(), self.meta)?;
         self.decode(group, rows, &[schema::COLUMNS[schema::OFFSET]], |columns| {
             let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
-            let offsets = offsets.ok_or_else(|| Error::corrupt("it has other columns"))?.values();
+            let offsets = offsets
+                .ok_or_else(|| Error::corrupt("it has other columns"))?
+                .values();
             let before = offsets.partition_point(|offset| offset.cast_unsigned() < from);
             row += before;
             Ok(before == offsets.len())
@@ -192,13 +225,19 @@ impl<'a> File<'a> {
     /// First row of the page in which the first event from an offset on lies.
     fn page_of(&self, group: usize, from: u64) -> usize {
         let index = self.metadata.page_index_for_row_group(group);
-        let Some((ColumnIndexMetaData::INT64(offsets), pages)) =
-            index.column_index(schema::OFFSET).zip(index.page_locations(schema::OFFSET))
+        let Some((ColumnIndexMetaData::INT64(offsets), pages)) = index
+            .column_index(schema::OFFSET)
+            .zip(index.page_locations(schema::OFFSET))
         else {
             return 0;
         };
-        let last = offsets.max_values().partition_point(|last| last.cast_unsigned() < from);
-        pages.get(last).and_then(|page| usize::try_from(page.first_row_index).ok()).unwrap_or(0)
+        let last = offsets
+            .max_values()
+            .partition_point(|last| last.cast_unsigned() < from);
+        pages
+            .get(last)
+            .and_then(|page| usize::try_from(page.first_row_index).ok())
+            .unwrap_or(0)
     }
 
     /// The pages of the value column, with the bytes of keys and headers spread evenly over the rows.
@@ -206,19 +245,29 @@ impl<'a> File<'a> {
         let rows = self.rows(group);
         let index = self.metadata.page_index_for_row_group(group);
         let value = index.offset_index(schema::VALUE);
-        let value = value.ok_or_else(|| corrupt(self.meta, "it has no page index of its values"))?;
+        let value =
+            value.ok_or_else(|| corrupt(self.meta, "it has no page index of its values"))?;
         let unsigned = |n: i64| usize::try_from(n).unwrap_or(0);
         let beside: usize = (self.metadata.row_group(group).columns().iter().enumerate())
             .filter(|(column, _)| *column != schema::VALUE)
             .filter_map(|(_, column)| column.unencoded_byte_array_data_bytes().map(unsigned))
             .sum();
-        let starts = value.page_locations().iter().map(|page| unsigned(page.first_row_index));
+        let starts = value
+            .page_locations()
+            .iter()
+            .map(|page| unsigned(page.first_row_index));
         let ends = starts.clone().skip(1).chain([rows]);
         let sizes = value.unencoded_byte_array_data_bytes();
         let pages = starts.zip(ends).enumerate().map(|(page, (first, end))| {
             let rows_here = end.saturating_sub(first);
-            let values = sizes.and_then(|sizes| sizes.get(page)).map_or(0, |size| unsigned(*size));
-            Page { first, rows: rows_here, bytes: values + beside / rows.max(1) * rows_here }
+            let values = sizes
+                .and_then(|sizes| sizes.get(page))
+                .map_or(0, |size| unsigned(*size));
+            Page {
+                first,
+                rows: rows_here,
+                bytes: values + beside / rows.max(1) * rows_here,
+            }
         });
         Ok(pages.collect())
     }
@@ -271,20 +320,32 @@ impl<'a> File<'a> {
 fn file_order(rows: Range<usize>, meta: &SegmentMeta) -> Result<()> {
     match rows.start < rows.end {
         true => Ok(()),
-        false => Err(corrupt(meta, "its row groups and its page index contradict each other")),
+        false => Err(corrupt(
+            meta,
+            "its row groups and its page index contradict each other",
+        )),
     }
 }
 
 /// Fetches ranges of the object, neighbouring ones in one request.
 async fn fetch(objects: &Objects, meta: &SegmentMeta, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
     let merged = merge(ranges);
-    let parts = try_join_all(merged.iter().map(|range| objects.get_range(&meta.path, range.clone()))).await;
+    let parts = try_join_all(
+        merged
+            .iter()
+            .map(|range| objects.get_range(&meta.path, range.clone())),
+    )
+    .await;
     let parts = parts.map_err(|error| match error.kind {
-        tidemill_types::ErrorKind::NotFound => corrupt(meta, "the manifest names it, but the object is not there"),
+        tidemill_types::ErrorKind::NotFound => {
+            corrupt(meta, "the manifest names it, but the object is not there")
+        }
         _ => error,
     })?;
     let cut = |wanted: &Range<u64>| {
-        let at = merged.iter().position(|range| range.start <= wanted.start && wanted.end <= range.end)?;
+        let at = merged
+            .iter()
+            .position(|range| range.start <= wanted.start && wanted.end <= range.end)?;
         let start = usize::try_from(wanted.start - merged[at].start).ok()?;
         let end = usize::try_from(wanted.end - merged[at].start).ok()?;
         Some(parts[at].slice(start..end))
@@ -299,7 +360,9 @@ fn merge(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in sorted {
         match merged.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(GAP_BYTES) => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end.saturating_add(GAP_BYTES) => {
+                last.end = last.end.max(range.end)
+            }
             _ => merged.push(range),
         }
     }
@@ -307,7 +370,10 @@ fn merge(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 /// Runs the decoder on bytes that may be damaged: its errors and its panics say so.
-fn guard<T>(meta: &SegmentMeta, decode: impl FnOnce() -> Result<T, parquet::errors::ParquetError>) -> Result<T> {
+fn guard<T>(
+    meta: &SegmentMeta,
+    decode: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
+) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(corrupt(meta, &error.to_string())),
@@ -326,19 +392,47 @@ mod tests {
     #[test]
     fn ranges_are_merged_when_near() {
         let far = GAP_BYTES * 10;
-        assert_eq!(merge(&[far..far + 5, 10..20, 0..5, far + 2..far + 9]), [0..20, far..far + 9]);
+        assert_eq!(
+            merge(&[far..far + 5, 10..20, 0..5, far + 2..far + 9]),
+            [0..20, far..far + 9]
+        );
         assert_eq!(merge(&[]), []);
     }
 
     #[test]
     fn rows_are_chosen_by_the_bytes_of_their_pages() {
-        let pages = [Page { first: 0, rows: 100, bytes: 1000 }, Page { first: 100, rows: 10, bytes: 10_000 }];
+        let pages = [
+            Page {
+                first: 0,
+                rows: 100,
+                bytes: 1000,
+            },
+            Page {
+                first: 100,
+                rows: 10,
+                bytes: 10_000,
+            },
+        ];
         let wanted = |from, events, bytes| rows_wanted(&pages, from, ReadLimit { events, bytes });
         assert_eq!(wanted(0, 50, 100_000), 50, "by events");
         assert_eq!(wanted(0, 1000, 100), 10, "by bytes");
         assert_eq!(wanted(90, 1000, 3100), 13, "over the border of two pages");
         assert_eq!(wanted(105, 1000, 1), 1, "at least one");
         assert_eq!(wanted(90, 1000, usize::MAX), 20, "all that is there");
-        assert_eq!(rows_wanted(&[Page { first: 0, rows: 5, bytes: 0 }], 1, ReadLimit { events: 9, bytes: 0 }), 4);
+        assert_eq!(
+            rows_wanted(
+                &[Page {
+                    first: 0,
+                    rows: 5,
+                    bytes: 0
+                }],
+                1,
+                ReadLimit {
+                    events: 9,
+                    bytes: 0
+                }
+            ),
+            4
+        );
     }
 }

@@ -4,7 +4,9 @@ use crate::ReadLimit;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, BinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray};
-use tidemill_types::{Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PackedRows, Result, RowHead, Timestamp};
+use tidemill_types::{
+    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PackedRows, Result, RowHead, Timestamp,
+};
 
 /// Rows gathered until a limit.
 pub(super) struct Rows {
@@ -44,8 +46,10 @@ impl Rows {
             }
             self.bytes += bytes;
             self.offsets.push(columns.offset.value(row).cast_unsigned());
-            self.ingest_times.push(Timestamp::from_micros(columns.ingest.value(row)));
-            self.commits.push(CommitSeq(columns.commit.value(row).cast_unsigned()));
+            self.ingest_times
+                .push(Timestamp::from_micros(columns.ingest.value(row)));
+            self.commits
+                .push(CommitSeq(columns.commit.value(row).cast_unsigned()));
             if self.offsets.len() >= self.limit.events {
                 return Ok(false);
             }
@@ -54,7 +58,12 @@ impl Rows {
     }
 
     pub(super) fn into_batch(self) -> Batch {
-        let heads: Vec<u8> = self.rows.heads.iter().flat_map(|head| head.to_bytes()).collect();
+        let heads: Vec<u8> = self
+            .rows
+            .heads
+            .iter()
+            .flat_map(|head| head.to_bytes())
+            .collect();
         Batch::new(
             heads.into(),
             self.rows.payload.into(),
@@ -97,8 +106,14 @@ impl<'a> Columns<'a> {
     }
 
     fn find(columns: &'a RecordBatch) -> Option<Self> {
-        fn numbers<'a, T: ArrowPrimitiveType>(columns: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
-            columns.column_by_name(name)?.as_primitive_opt().filter(|numbers| numbers.null_count() == 0)
+        fn numbers<'a, T: ArrowPrimitiveType>(
+            columns: &'a RecordBatch,
+            name: &str,
+        ) -> Option<&'a PrimitiveArray<T>> {
+            columns
+                .column_by_name(name)?
+                .as_primitive_opt()
+                .filter(|numbers| numbers.null_count() == 0)
         }
         let value = columns.column_by_name("value")?;
         let headers = columns.column_by_name("headers")?.as_list_opt::<i32>()?;
@@ -121,7 +136,8 @@ impl<'a> Columns<'a> {
 
     fn headers(&self, row: usize) -> Result<impl Iterator<Item = (&'a str, &'a [u8])> + use<'a>> {
         let ends = self.headers.value_offsets();
-        let at = |n: i32| usize::try_from(n).map_err(|_| Error::corrupt("its headers are out of order"));
+        let at =
+            |n: i32| usize::try_from(n).map_err(|_| Error::corrupt("its headers are out of order"));
         let (from, to) = (at(ends[row])?, at(ends[row + 1])?);
         let (names, values) = (self.header_names, self.header_values);
         Ok((from..to).map(move |header| (names.value(header), values.value(header))))

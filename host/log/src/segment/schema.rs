@@ -10,8 +10,16 @@ use std::sync::Arc;
 use tidemill_types::{Error, Result};
 
 /// Column names, in file order.
-pub(super) const COLUMNS: [&str; 8] =
-    ["partition", "offset", "ingest_ts", "event_ts", "key", "value", "headers", "commit"];
+pub(super) const COLUMNS: [&str; 8] = [
+    "partition",
+    "offset",
+    "ingest_ts",
+    "event_ts",
+    "key",
+    "value",
+    "headers",
+    "commit",
+];
 /// Place of a column in [`COLUMNS`].
 pub(super) const OFFSET: usize = 1;
 /// See [`OFFSET`].
@@ -26,7 +34,16 @@ const FORMAT: &str = "1";
 
 /// The Arrow schema of a segment.
 pub(super) fn schema(format: Format) -> Arc<Schema> {
-    let [partition, offset, ingest_ts, event_ts, key, value, headers, commit] = COLUMNS;
+    let [
+        partition,
+        offset,
+        ingest_ts,
+        event_ts,
+        key,
+        value,
+        headers,
+        commit,
+    ] = COLUMNS;
     let time = || DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     let value_type = match format {
         Format::Json => DataType::Utf8,
@@ -46,11 +63,19 @@ pub(super) fn schema(format: Format) -> Arc<Schema> {
 
 /// One element of the column `headers`.
 pub(super) fn header() -> Arc<Field> {
-    Arc::new(Field::new("element", DataType::Struct(header_fields()), false))
+    Arc::new(Field::new(
+        "element",
+        DataType::Struct(header_fields()),
+        false,
+    ))
 }
 
 pub(super) fn header_fields() -> Fields {
-    vec![Field::new("name", DataType::Utf8, false), Field::new("value", DataType::Binary, false)].into()
+    vec![
+        Field::new("name", DataType::Utf8, false),
+        Field::new("value", DataType::Binary, false),
+    ]
+    .into()
 }
 
 /// Encodings as measured: zstd 1 is as small as higher levels here and faster; deltas shrink rising
@@ -65,11 +90,17 @@ pub(super) fn properties() -> Result<WriterProperties> {
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned());
     for rising in ["partition", "offset", "ingest_ts", "event_ts", "commit"] {
-        properties = properties.set_column_encoding(ColumnPath::from(rising), Encoding::DELTA_BINARY_PACKED);
+        properties =
+            properties.set_column_encoding(ColumnPath::from(rising), Encoding::DELTA_BINARY_PACKED);
     }
-    let header = |part: &str| ["headers", "list", "element", part].map(str::to_owned).to_vec();
+    let header = |part: &str| {
+        ["headers", "list", "element", part]
+            .map(str::to_owned)
+            .to_vec()
+    };
     for opaque in [vec!["value".to_owned()], header("name"), header("value")] {
-        properties = properties.set_column_statistics_enabled(ColumnPath::new(opaque), EnabledStatistics::None);
+        properties = properties
+            .set_column_statistics_enabled(ColumnPath::new(opaque), EnabledStatistics::None);
     }
     Ok(properties.build())
 }

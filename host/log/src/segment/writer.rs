@@ -3,7 +3,9 @@
 use super::{SegmentMeta, schema};
 use crate::{Format, Topic};
 use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use arrow_schema::Schema;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -60,7 +62,8 @@ impl SegmentWriter {
         let options = ArrowWriterOptions::new()
             .with_properties(schema::properties()?)
             .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
+        let writer =
+            ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
         Ok(Self {
             writer: writer.map_err(|error| not_written(&error))?,
             schema,
@@ -99,15 +102,23 @@ impl SegmentWriter {
         }
         self.events += rows.len() as u64;
         let arrays = columns.finish(self.partition, self.text)?;
-        let record_batch = RecordBatch::try_new(self.schema.clone(), arrays)
-            .map_err(|error| Error::internal(format!("columns of a segment don't fit together: {error}")))?;
-        self.writer.write(&record_batch).map_err(|error| not_written(&error))
+        let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
+            Error::internal(format!("columns of a segment don't fit together: {error}"))
+        })?;
+        self.writer
+            .write(&record_batch)
+            .map_err(|error| not_written(&error))
     }
 
     fn see(&mut self, batch: &Batch, row: usize) -> Result<()> {
         let offset = batch.offset(row);
         let (time, ingest) = (batch.head(row).time, batch.ingest_time(row).micros());
-        let seen = self.seen.get_or_insert(Seen { first: offset, end: offset, time: time..time, ingest: ingest..ingest });
+        let seen = self.seen.get_or_insert(Seen {
+            first: offset,
+            end: offset,
+            time: time..time,
+            ingest: ingest..ingest,
+        });
         if offset < seen.end {
             return Err(Error::internal(format!(
                 "offset {offset} of topic {:?} was to be sealed behind offset {}",
@@ -128,13 +139,20 @@ impl SegmentWriter {
     /// `StorageFull`, `Unavailable`; `Internal` when nothing was written.
     pub(crate) fn finish(mut self) -> Result<SegmentMeta> {
         let Some(seen) = self.seen else {
-            return Err(Error::internal("a segment without events was to be written"));
+            return Err(Error::internal(
+                "a segment without events was to be written",
+            ));
         };
         for pair in schema::key_values(&self.topic, self.partition, seen.first, seen.end) {
             self.writer.append_key_value_metadata(pair);
         }
-        let file = self.writer.into_inner().map_err(|error| not_written(&error))?;
-        let file = file.into_inner().map_err(|error| not_written(error.error()))?;
+        let file = self
+            .writer
+            .into_inner()
+            .map_err(|error| not_written(&error))?;
+        let file = file
+            .into_inner()
+            .map_err(|error| not_written(error.error()))?;
         let bytes = file.metadata().map_err(|error| not_written(&error))?.len();
         Ok(SegmentMeta {
             topic: self.topic.id,
@@ -168,7 +186,10 @@ impl Columns {
         let numbers = || Vec::with_capacity(rows);
         let headers = StructBuilder::new(
             schema::header_fields(),
-            vec![Box::new(StringBuilder::new()), Box::new(BinaryBuilder::new())],
+            vec![
+                Box::new(StringBuilder::new()),
+                Box::new(BinaryBuilder::new()),
+            ],
         );
         Self {
             offset: numbers(),
@@ -199,7 +220,8 @@ impl Columns {
         while !rest.as_bytes().is_empty() {
             let header = rest.next();
             let builder = self.headers.values();
-            let (name, value) = header.ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
+            let (name, value) = header
+                .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
             if let Some(names) = builder.field_builder::<StringBuilder>(0) {
                 names.append_value(name);
             }
@@ -240,11 +262,23 @@ impl Columns {
 fn not_written(error: &(dyn std::error::Error + 'static)) -> Error {
     let mut cause = Some(error);
     while let Some(one) = cause {
-        let kind = one.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if matches!(kind, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)) {
-            return Error::new(ErrorKind::StorageFull, "storage-full", "no space left to write a segment; make room");
+        let kind = one
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        if matches!(
+            kind,
+            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        ) {
+            return Error::new(
+                ErrorKind::StorageFull,
+                "storage-full",
+                "no space left to write a segment; make room",
+            );
         }
         cause = one.source();
     }
-    Error::unavailable("segment-not-written", format!("a segment can't be written: {error}"))
+    Error::unavailable(
+        "segment-not-written",
+        format!("a segment can't be written: {error}"),
+    )
 }
