@@ -10,16 +10,17 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tidemill_env::Random;
 use tidemill_env::objects::Objects;
-use tidemill_types::{
-    Batch, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId,
-};
+use tidemill_types::{Batch, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
 use tokio::sync::{Mutex, watch};
 
 /// The only shard there is so far.
 const SHARD: &str = "0";
 
 /// Events a sealer reads at a time.
-const READ: ReadLimit = ReadLimit { events: 1 << 16, bytes: 4 << 20 };
+const READ: ReadLimit = ReadLimit {
+    events: 1 << 16,
+    bytes: 4 << 20,
+};
 
 /// What was found in storage.
 pub(crate) struct FoundManifest {
@@ -54,7 +55,11 @@ impl Keeper {
     pub(crate) async fn find(objects: Objects, random: &Random) -> Result<FoundManifest> {
         let (store, manifest) =
             ManifestStore::open(objects.clone(), SHARD, &random.nonce()).await?;
-        Ok(FoundManifest { objects, store, manifest })
+        Ok(FoundManifest {
+            objects,
+            store,
+            manifest,
+        })
     }
 
     /// Commits a first manifest, which fences an earlier owner, and removes what a crash left in storage.
@@ -92,7 +97,11 @@ impl Keeper {
     }
 
     /// See [`crate::Log::snapshot_taken`].
-    pub(crate) async fn snapshot_taken(&self, shard: &Arc<Shard>, snapshot: SnapshotRef) -> Result<()> {
+    pub(crate) async fn snapshot_taken(
+        &self,
+        shard: &Arc<Shard>,
+        snapshot: SnapshotRef,
+    ) -> Result<()> {
         let mut kept = self.kept.lock().await;
         let older = |known: &SnapshotRef| known.commit > snapshot.commit;
         if kept.manifest.snapshot.as_ref().is_some_and(older) {
@@ -108,12 +117,16 @@ impl Keeper {
     pub(crate) async fn seal_all(&self, shard: &Arc<Shard>) -> Result<()> {
         let mut kept = self.kept.lock().await;
         let settings = seal_settings(shard);
-        let targets: HashMap<PartitionId, u64> =
-            facts(shard, &kept).iter().map(|facts| (facts.at, facts.end)).collect();
+        let targets: HashMap<PartitionId, u64> = facts(shard, &kept)
+            .iter()
+            .map(|facts| (facts.at, facts.end))
+            .collect();
         loop {
             let all = facts(shard, &kept);
             let unsealed = |facts: &&PartitionFacts| {
-                targets.get(&facts.at).is_some_and(|target| facts.archived_end < *target)
+                targets
+                    .get(&facts.at)
+                    .is_some_and(|target| facts.archived_end < *target)
             };
             let orders: Vec<SealOrder> = all
                 .iter()
@@ -156,7 +169,12 @@ impl Keeper {
     }
 
     /// Writes and uploads segments; nothing names them yet.
-    async fn write(&self, shard: &Arc<Shard>, kept: &mut Kept, orders: Vec<SealOrder>) -> Result<()> {
+    async fn write(
+        &self,
+        shard: &Arc<Shard>,
+        kept: &mut Kept,
+        orders: Vec<SealOrder>,
+    ) -> Result<()> {
         let dir = shard.settings.dir.join("sealing");
         for order in orders {
             // A topic deleted meanwhile needs no segment.
@@ -192,7 +210,11 @@ impl Keeper {
     ) -> Result<()> {
         let manifest = self.manifest(shard, kept, snapshot);
         // What a manifest says must not be lost by a crash of this machine.
-        let durable = shard.durable().wait_for(|durable| *durable >= manifest.commit).await.is_ok();
+        let durable = shard
+            .durable()
+            .wait_for(|durable| *durable >= manifest.commit)
+            .await
+            .is_ok();
         if !durable {
             return Err(Error::unavailable("stopping", "the log has stopped"));
         }
@@ -207,12 +229,19 @@ impl Keeper {
         let named = std::mem::take(&mut kept.unnamed);
         shard.meters.sealed(named.len());
         for segment in named {
-            let at = PartitionId { topic: segment.topic, partition: segment.partition };
+            let at = PartitionId {
+                topic: segment.topic,
+                partition: segment.partition,
+            };
             if let Ok(partition) = shard.partition(at) {
                 lock(&partition).archive(segment);
             }
         }
-        let snapshot = kept.manifest.snapshot.as_ref().map_or(CommitSeq(0), |s| s.commit);
+        let snapshot = kept
+            .manifest
+            .snapshot
+            .as_ref()
+            .map_or(CommitSeq(0), |s| s.commit);
         if let Err(error) = shard.cut(kept.manifest.commit, snapshot) {
             tracing::warn!(%error, "a journal file can't be cut off");
         }
@@ -220,8 +249,12 @@ impl Keeper {
     }
 
     fn manifest(&self, shard: &Arc<Shard>, kept: &Kept, snapshot: Option<SnapshotRef>) -> Manifest {
-        let mut known: HashMap<TopicId, &TopicManifest> =
-            kept.manifest.topics.iter().map(|topic| (topic.topic.id, topic)).collect();
+        let mut known: HashMap<TopicId, &TopicManifest> = kept
+            .manifest
+            .topics
+            .iter()
+            .map(|topic| (topic.topic.id, topic))
+            .collect();
         let captured = shard.with_sequencer(Captured::of);
         let topics = captured.topics.into_iter().map(|(topic, ends)| {
             let before = known.remove(&topic.id);
@@ -229,15 +262,25 @@ impl Keeper {
                 let before = before.and_then(|topic| topic.partitions.get(number as usize));
                 let mut partition: PartitionManifest = before.cloned().unwrap_or_default();
                 partition.end = end;
-                let at = PartitionId { topic: topic.id, partition: number };
-                for segment in kept.unnamed.iter().filter(|segment| place_of(segment) == at) {
+                let at = PartitionId {
+                    topic: topic.id,
+                    partition: number,
+                };
+                for segment in kept
+                    .unnamed
+                    .iter()
+                    .filter(|segment| place_of(segment) == at)
+                {
                     partition.archived_end = segment.end;
                     partition.segments.push(segment.clone());
                 }
                 partition
             };
             let partitions = (0..).zip(ends).map(partition).collect();
-            TopicManifest { topic: (*topic).clone(), partitions }
+            TopicManifest {
+                topic: (*topic).clone(),
+                partitions,
+            }
         });
         Manifest {
             number: kept.manifest.number,
@@ -261,10 +304,15 @@ impl Keeper {
     }
 
     fn ask_for_snapshot(&self, shard: &Arc<Shard>, kept: &Kept) {
-        let snapshot = kept.manifest.snapshot.as_ref().map_or(CommitSeq(0), |s| s.commit);
+        let snapshot = kept
+            .manifest
+            .snapshot
+            .as_ref()
+            .map_or(CommitSeq(0), |s| s.commit);
         let grown = shard.written().saturating_sub(kept.written_at_snapshot);
         let due = grown > shard.settings.snapshot_bytes.0 && shard.last_state() > snapshot.0;
-        self.snapshot_due.send_if_modified(|now| std::mem::replace(now, due) != due);
+        self.snapshot_due
+            .send_if_modified(|now| std::mem::replace(now, due) != due);
     }
 }
 
@@ -291,11 +339,17 @@ impl Captured {
 }
 
 fn place_of(segment: &SegmentMeta) -> PartitionId {
-    PartitionId { topic: segment.topic, partition: segment.partition }
+    PartitionId {
+        topic: segment.topic,
+        partition: segment.partition,
+    }
 }
 
 fn seal_settings(shard: &Arc<Shard>) -> SealSettings {
-    SealSettings { bytes: shard.settings.segment_bytes, age: shard.settings.segment_age }
+    SealSettings {
+        bytes: shard.settings.segment_bytes,
+        age: shard.settings.segment_age,
+    }
 }
 
 /// What is known of the partitions that have unsealed events.
@@ -303,14 +357,23 @@ fn facts(shard: &Arc<Shard>, kept: &Kept) -> Vec<PartitionFacts> {
     let mut all = Vec::new();
     for topic in shard.all_topics() {
         for (number, partition) in (0..).zip(&topic.partitions) {
-            let at = PartitionId { topic: topic.topic.id, partition: number };
+            let at = PartitionId {
+                topic: topic.topic.id,
+                partition: number,
+            };
             let partition = lock(partition);
             let unnamed = kept.unnamed.iter().rfind(|segment| place_of(segment) == at);
             let archived_end = unnamed.map_or(partition.archived_end(), |segment| segment.end);
             let (bytes, oldest) = partition.unsealed_from(archived_end);
             if let Some(oldest) = oldest {
                 let (end, oldest) = (partition.end(), Timestamp::from_micros(oldest));
-                all.push(PartitionFacts { at, archived_end, end, bytes, oldest });
+                all.push(PartitionFacts {
+                    at,
+                    archived_end,
+                    end,
+                    bytes,
+                    oldest,
+                });
             }
         }
     }

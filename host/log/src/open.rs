@@ -88,11 +88,21 @@ pub(crate) async fn open(
     } else {
         check_reach(&recovered, &manifest, state_from, &topics)?;
     }
-    let snapshot = manifest.snapshot.as_ref().map_or(0, |snapshot| snapshot.commit.0);
+    let snapshot = manifest
+        .snapshot
+        .as_ref()
+        .map_or(0, |snapshot| snapshot.commit.0);
     let written = journal.values().filter(|used| used.last_state > snapshot);
     let written = written.map(|used| used.bytes).sum();
     let size = parts.settings.journal_file_bytes.0;
-    let pool = Pool::new(parts.files.clone(), dir, size, data_id, parts.random, recovered.next_number)?;
+    let pool = Pool::new(
+        parts.files.clone(),
+        dir,
+        size,
+        data_id,
+        parts.random,
+        recovered.next_number,
+    )?;
     for file in recovered.files {
         let used = journal
             .entry(file.number)

@@ -523,7 +523,9 @@ impl Shard {
     }
 
     pub(crate) fn durable(&self) -> watch::Receiver<CommitSeq> {
-        self.durable.clone()
+        let mut durable = self.durable.clone();
+        durable.mark_unchanged();
+        durable
     }
 
     pub(crate) fn tail_bytes(&self) -> u64 {
@@ -537,7 +539,11 @@ impl Shard {
 
     /// The last durable frame with changes of state, as far as its file isn't cut.
     pub(crate) fn last_state(&self) -> u64 {
-        self.journal().values().map(|used| used.last_state).max().unwrap_or(0)
+        self.journal()
+            .values()
+            .map(|used| used.last_state)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is

@@ -187,7 +187,10 @@ impl Partition {
 
     /// Bytes from `from` on that are in the journal, and the ingest time of the first such event.
     pub(crate) fn unsealed_from(&self, from: u64) -> (u64, Option<i64>) {
-        let oldest = self.in_journal().find(|place| place.end > from).map(|place| place.time);
+        let oldest = self
+            .in_journal()
+            .find(|place| place.end > from)
+            .map(|place| place.time);
         let bytes = match from == self.archived_end {
             true => self.unsealed_bytes,
             false => self.in_journal().map(|place| left_of(place, from)).sum(),
@@ -197,7 +200,9 @@ impl Partition {
 
     /// All places in the journal, also of what is in memory, in order.
     fn in_journal(&self) -> impl Iterator<Item = &Place> {
-        self.places.iter().chain(self.chunks.iter().map(|chunk| &chunk.place))
+        self.places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place))
     }
 
     /// Events that became durable.
@@ -234,7 +239,10 @@ impl Partition {
         {
             self.places.pop_front();
         }
-        let left = self.in_journal().map(|place| left_of(place, self.archived_end)).sum();
+        let left = self
+            .in_journal()
+            .map(|place| left_of(place, self.archived_end))
+            .sum();
         self.unsealed_bytes = left;
     }
 
@@ -289,7 +297,9 @@ impl Partition {
 
     /// The number of the oldest journal file that holds events of it which no segment holds.
     pub(crate) fn oldest_file(&self) -> Option<u64> {
-        self.in_journal().find(|place| place.end > self.archived_end).map(|place| place.file)
+        self.in_journal()
+            .find(|place| place.end > self.archived_end)
+            .map(|place| place.file)
     }
 }
 

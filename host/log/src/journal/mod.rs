@@ -20,6 +20,8 @@
 
 mod pool;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use pool::{Pool, check_size};

@@ -6,7 +6,7 @@
 //! frames were damaged, and the start is refused. Otherwise it is the tail that the last, never
 //! acknowledged group left.
 
-use super::{FILE_HEAD, HEAD_LEN, JournalFile, disk_error, number_of, FileHead};
+use super::{FILE_HEAD, FileHead, HEAD_LEN, JournalFile, disk_error, number_of};
 use crate::frame::{ALIGN, Head};
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +96,11 @@ fn open_all(
         file.read_at(0, &mut head)
             .map_err(|e| disk_error(&path, "can't be read", &e))?;
         match FileHead::read(&head) {
-            Some(FileHead { number: inside, nonce, data_id }) if inside == number => {
+            Some(FileHead {
+                number: inside,
+                nonce,
+                data_id,
+            }) if inside == number => {
                 recovered.data_id = Some(data_id);
                 all.push(Arc::new(JournalFile {
                     number,

@@ -28,7 +28,16 @@ async fn open_begun(dir: &Path) -> Result<(Log, Begun)> {
     let storage = dir.join("objects").display().to_string();
     let objects = Objects::open(&storage, &[]).expect("storage");
     let (clock, random) = (Clock::system(), Random::system());
-    let log = Log::open(small(dir), Arc::new(Disk), objects, clock, random, &Metrics::default(), &mut begun);
+    let metrics = Metrics::default();
+    let log = Log::open(
+        small(dir),
+        Arc::new(Disk),
+        objects,
+        clock,
+        random,
+        &metrics,
+        &mut begun,
+    );
     Ok((log.await?, begun))
 }
 
@@ -42,7 +51,11 @@ fn journal_files(dir: &Path) -> Vec<PathBuf> {
 async fn fill(log: &Log, topic: TopicId, range: std::ops::Range<u64>) {
     for start in range.clone().step_by(100) {
         let end = (start + 100).min(range.end);
-        append(log, topic, 0, &values(start..end)).await.durable().await.expect("durable");
+        append(log, topic, 0, &values(start..end))
+            .await
+            .durable()
+            .await
+            .expect("durable");
     }
 }
 
@@ -51,17 +64,37 @@ async fn sealed_events_are_read_across_the_border_and_their_journal_is_cut() {
     let dir = tempfile::tempdir().expect("dir");
     let log = open(dir.path()).await;
     let topic = topic(&log, "t", 1).await;
-    let at = PartitionId { topic, partition: 0 };
+    let at = PartitionId {
+        topic,
+        partition: 0,
+    };
     fill(&log, topic, 0..20_000).await;
     assert!(journal_files(dir.path()).len() > 3);
     log.seal().await.expect("sealed");
-    assert!(journal_files(dir.path()).len() <= 3, "the newest, the current and the next one are left");
+    assert!(
+        journal_files(dir.path()).len() <= 3,
+        "the newest, the current and the next one are left"
+    );
     let range = log.ranges(topic).expect("ranges")[0];
-    assert_eq!((range.start, range.archived_end, range.end), (0, 20_000, 20_000));
+    assert_eq!(
+        (range.start, range.archived_end, range.end),
+        (0, 20_000, 20_000)
+    );
     fill(&log, topic, 20_000..25_000).await;
     let expected = numbered(values(0..25_000));
     assert_eq!(read_all(&log, at, MUCH).await, expected);
-    assert_eq!(read_all(&log, at, ReadLimit { events: 999, bytes: 1 << 20 }).await, expected);
+    assert_eq!(
+        read_all(
+            &log,
+            at,
+            ReadLimit {
+                events: 999,
+                bytes: 1 << 20
+            }
+        )
+        .await,
+        expected
+    );
     assert!(log.stats().segments >= 1);
     drop(log);
     let log = open(dir.path()).await;
@@ -72,8 +105,18 @@ async fn sealed_events_are_read_across_the_border_and_their_journal_is_cut() {
     log.close().await.expect("closed");
     let log = open(dir.path()).await;
     assert_eq!(read_all(&log, at, MUCH).await, numbered(values(0..25_100)));
-    assert_eq!(log.offset_at(at, Timestamp::from_micros(99)).await.expect("found"), 99);
-    assert_eq!(log.offset_at(at, Timestamp::from_micros(100)).await.expect("found"), 25_100);
+    assert_eq!(
+        log.offset_at(at, Timestamp::from_micros(99))
+            .await
+            .expect("found"),
+        99
+    );
+    assert_eq!(
+        log.offset_at(at, Timestamp::from_micros(100))
+            .await
+            .expect("found"),
+        25_100
+    );
 }
 
 #[tokio::test]
@@ -89,20 +132,33 @@ async fn state_keeps_the_journal_until_a_snapshot_covers_it() {
         last = ticket.commit.0;
         ticket.durable().await.expect("durable");
     }
-    let before = journal_files(dir.path()).len();
+    let oldest = journal_files(dir.path()).remove(0);
     log.seal().await.expect("sealed");
-    assert_eq!(journal_files(dir.path()).len(), before, "nothing may be cut without a snapshot");
-    let snapshot = SnapshotRef { path: "snap".into(), commit: CommitSeq(last - 10) };
-    log.snapshot_taken(snapshot.clone()).await.expect("recorded");
-    assert!(journal_files(dir.path()).len() < before);
+    assert_eq!(
+        journal_files(dir.path()).remove(0),
+        oldest,
+        "nothing may be cut without a snapshot"
+    );
+    let snapshot = SnapshotRef {
+        path: "snap".into(),
+        commit: CommitSeq(last - 10),
+    };
+    log.snapshot_taken(snapshot.clone())
+        .await
+        .expect("recorded");
+    assert!(journal_files(dir.path()).remove(0) > oldest);
     drop(log);
     let (log, begun) = open_begun(dir.path()).await.expect("opens");
     assert_eq!(begun.snapshot, Some(snapshot));
     assert_eq!(begun.states, (last - 9..=last).collect::<Vec<_>>());
     assert_eq!(log.entries("nth")[0].1.as_ref(), 399_u64.to_le_bytes());
     drop(log);
-    let mut behind = Begun { from: 3, ..Begun::default() };
-    let objects = Objects::open(&dir.path().join("objects").display().to_string(), &[]).expect("storage");
+    let mut behind = Begun {
+        from: 3,
+        ..Begun::default()
+    };
+    let objects =
+        Objects::open(&dir.path().join("objects").display().to_string(), &[]).expect("storage");
     struct Behind<'b>(&'b mut Begun);
     #[async_trait]
     impl Recovery for Behind<'_> {
@@ -121,10 +177,14 @@ async fn state_keeps_the_journal_until_a_snapshot_covers_it() {
         Random::system(),
         &Metrics::default(),
         &mut Behind(&mut behind),
-    );
-    let refused = refused.await.err().expect("frames that the state needs are cut");
+    )
+    .await;
+    let refused = refused.err().expect("frames that the state needs are cut");
     assert_eq!(refused.kind, ErrorKind::Corrupt);
-    assert!(refused.detail.contains("frames from 4 on are needed"), "{refused}");
+    assert!(
+        refused.detail.contains("frames from 4 on are needed"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -132,7 +192,10 @@ async fn a_lost_journal_goes_on_from_the_manifest_and_repeats_no_number() {
     let dir = tempfile::tempdir().expect("dir");
     let log = open(dir.path()).await;
     let topic = topic(&log, "t", 1).await;
-    let at = PartitionId { topic, partition: 0 };
+    let at = PartitionId {
+        topic,
+        partition: 0,
+    };
     fill(&log, topic, 0..1000).await;
     log.seal().await.expect("sealed");
     fill(&log, topic, 1000..1200).await;
@@ -155,7 +218,10 @@ async fn a_lost_journal_goes_on_from_the_manifest_and_repeats_no_number() {
 
 #[tokio::test]
 async fn a_second_owner_of_the_storage_fences_the_first() {
-    let (one, two) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+    let (one, two) = (
+        tempfile::tempdir().expect("dir"),
+        tempfile::tempdir().expect("dir"),
+    );
     let log = open(one.path()).await;
     let topic = topic(&log, "t", 1).await;
     fill(&log, topic, 0..10).await;
@@ -164,7 +230,8 @@ async fn a_second_owner_of_the_storage_fences_the_first() {
     for path in journal_files(one.path()) {
         std::fs::copy(&path, copy.join(path.file_name().expect("name"))).expect("copied");
     }
-    let objects = Objects::open(&one.path().join("objects").display().to_string(), &[]).expect("storage");
+    let objects =
+        Objects::open(&one.path().join("objects").display().to_string(), &[]).expect("storage");
     let second = Log::open(
         small(two.path()),
         Arc::new(Disk),
@@ -173,13 +240,25 @@ async fn a_second_owner_of_the_storage_fences_the_first() {
         Random::system(),
         &Metrics::default(),
         &mut States::default(),
+    )
+    .await;
+    let _second = second.expect("takes over");
+    assert_eq!(
+        log.seal().await.expect_err("fenced").kind,
+        ErrorKind::Fenced
     );
-    let _second = second.await.expect("takes over");
-    assert_eq!(log.seal().await.expect_err("fenced").kind, ErrorKind::Fenced);
-    assert!(log.durable().changed().await.is_err(), "the first one has stopped");
+    assert!(
+        log.durable().changed().await.is_err(),
+        "the first one has stopped"
+    );
     let mut draft = Draft::new();
-    draft.append(topic, &rows(&values(0..1)), &[0]).expect("fits");
-    assert_eq!(log.commit(draft).err().expect("stopped").0.kind, ErrorKind::Unavailable);
+    draft
+        .append(topic, &rows(&values(0..1)), &[0])
+        .expect("fits");
+    assert_eq!(
+        log.commit(draft).err().expect("stopped").0.kind,
+        ErrorKind::Unavailable
+    );
 }
 
 #[tokio::test]
@@ -191,7 +270,9 @@ async fn objects_of_a_deleted_topic_go_at_the_next_start_at_the_latest() {
     log.seal().await.expect("sealed");
     let folder = dir.path().join("objects/topics/t/p=00000");
     assert_eq!(Disk.list(&folder).expect("list").len(), 1);
-    log.delete_topic(&"t".parse().expect("name")).await.expect("deleted");
+    log.delete_topic(&"t".parse().expect("name"))
+        .await
+        .expect("deleted");
     log.close().await.expect("closed");
     let log = open(dir.path()).await;
     assert!(Disk.list(&folder).expect("list").is_empty());
@@ -200,12 +281,30 @@ async fn objects_of_a_deleted_topic_go_at_the_next_start_at_the_latest() {
 
 #[tokio::test]
 async fn a_journal_of_other_data_is_refused() {
-    let (one, two) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
-    open_begun(one.path()).await.expect("opens").0.close().await.expect("closed");
-    open_begun(two.path()).await.expect("opens").0.close().await.expect("closed");
+    let (one, two) = (
+        tempfile::tempdir().expect("dir"),
+        tempfile::tempdir().expect("dir"),
+    );
+    open_begun(one.path())
+        .await
+        .expect("opens")
+        .0
+        .close()
+        .await
+        .expect("closed");
+    open_begun(two.path())
+        .await
+        .expect("opens")
+        .0
+        .close()
+        .await
+        .expect("closed");
     std::fs::remove_dir_all(one.path().join("journal")).expect("removed");
     std::fs::rename(two.path().join("journal"), one.path().join("journal")).expect("moved");
     let refused = open_begun(one.path()).await.err().expect("refused");
     assert_eq!(refused.kind, ErrorKind::Corrupt);
-    assert!(refused.detail.contains("belongs to other data"), "{refused}");
+    assert!(
+        refused.detail.contains("belongs to other data"),
+        "{refused}"
+    );
 }
