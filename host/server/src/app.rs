@@ -38,13 +38,22 @@ impl App {
         }
         let name: TopicName = name.parse()?;
         let topics = self.log.topics();
-        let near = nearest(name.as_str(), topics.iter().map(|topic| topic.name.as_str()));
-        Err(Problem::because("topic-not-found", not_found("topic", name.as_str(), near)))
+        let near = nearest(
+            name.as_str(),
+            topics.iter().map(|topic| topic.name.as_str()),
+        );
+        Err(Problem::because(
+            "topic-not-found",
+            not_found("topic", name.as_str(), near),
+        ))
     }
 
     /// The next partition for events without key.
     pub(crate) fn sticky_partition(&self, partitions: u32) -> u32 {
-        self.sticky.fetch_add(1, Ordering::Relaxed).checked_rem(partitions).unwrap_or(0)
+        self.sticky
+            .fetch_add(1, Ordering::Relaxed)
+            .checked_rem(partitions)
+            .unwrap_or(0)
     }
 }
 

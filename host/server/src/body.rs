@@ -28,20 +28,35 @@ pub(crate) enum Encoding {
 impl Encoding {
     /// From `Content-Encoding`.
     pub(crate) fn of(headers: &HeaderMap) -> Answer<Self> {
-        let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(Self::Identity) };
+        let Some(value) = headers.get(header::CONTENT_ENCODING) else {
+            return Ok(Self::Identity);
+        };
         let name = value.to_str().unwrap_or("?").trim();
-        for (known, encoding) in [("identity", Self::Identity), ("gzip", Self::Gzip), ("x-gzip", Self::Gzip), ("zstd", Self::Zstd)] {
+        for (known, encoding) in [
+            ("identity", Self::Identity),
+            ("gzip", Self::Gzip),
+            ("x-gzip", Self::Gzip),
+            ("zstd", Self::Zstd),
+        ] {
             if name.eq_ignore_ascii_case(known) {
                 return Ok(encoding);
             }
         }
-        Err(Problem::because("unsupported-encoding", format!("Content-Encoding {name:?} is not taken; use gzip, zstd or identity")))
+        Err(Problem::because(
+            "unsupported-encoding",
+            format!("Content-Encoding {name:?} is not taken; use gzip, zstd or identity"),
+        ))
     }
 }
 
 /// `Content-Length`, if it is known.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }
 
 /// How long a body may take.
@@ -64,7 +79,12 @@ pub(crate) struct BodyReader {
 impl BodyReader {
     /// Reads `body`.
     pub(crate) fn new(body: Body, clock: Clock, patience: Patience) -> Self {
-        Self { body, clock, patience, deadline: None }
+        Self {
+            body,
+            clock,
+            patience,
+            deadline: None,
+        }
     }
 
     /// The next part; `None` at the end.
@@ -84,7 +104,12 @@ impl BodyReader {
                         return Ok(Some(bytes));
                     }
                 }
-                Some(Err(error)) => return Err(Problem::because("incomplete-body", format!("the body breaks off: {error}"))),
+                Some(Err(error)) => {
+                    return Err(Problem::because(
+                        "incomplete-body",
+                        format!("the body breaks off: {error}"),
+                    ));
+                }
             }
         }
     }
@@ -95,7 +120,9 @@ impl BodyReader {
         // Made only when the body makes us wait: most bodies are there already.
         let deadline = &mut self.deadline;
         let late = async {
-            deadline.get_or_insert_with(|| Box::pin(async move { clock.sleep(wait).await })).await;
+            deadline
+                .get_or_insert_with(|| Box::pin(async move { clock.sleep(wait).await }))
+                .await;
         };
         tokio::select! {
             biased;
@@ -117,7 +144,11 @@ impl BodyReader {
     }
 
     /// Gives the whole body to `take`, in parts, refusing more than `most` bytes.
-    pub(crate) async fn read_whole(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> Answer<()> {
+    pub(crate) async fn read_whole(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Answer<()> {
         let mut read = 0_usize;
         while let Some(bytes) = self.next().await? {
             read += bytes.len();
@@ -133,18 +164,34 @@ impl BodyReader {
 
 /// A body above its limit.
 pub(crate) fn too_large(most: usize, after: &str) -> Box<Problem> {
-    let problem = Problem::new("too-large", format!("the body is larger than {most} bytes{after}; send fewer events per request, or stream them as NDJSON"));
+    let problem = Problem::new(
+        "too-large",
+        format!(
+            "the body is larger than {most} bytes{after}; send fewer events per request, or stream them as NDJSON"
+        ),
+    );
     Box::new(problem.member("limit", most))
 }
 
 /// Decompresses a whole body into `take`, refusing more than `most` bytes.
-pub(crate) fn decompress(encoding: Encoding, compressed: &[u8], most: usize, mut take: impl FnMut(&[u8])) -> Answer<()> {
-    let broken = |error: std::io::Error| Problem::because("incomplete-body", format!("the compressed body can't be read: {error}"));
+pub(crate) fn decompress(
+    encoding: Encoding,
+    compressed: &[u8],
+    most: usize,
+    mut take: impl FnMut(&[u8]),
+) -> Answer<()> {
+    let broken = |error: std::io::Error| {
+        Problem::because(
+            "incomplete-body",
+            format!("the compressed body can't be read: {error}"),
+        )
+    };
     let mut reader: Box<dyn Read> = match encoding {
         Encoding::Identity => Box::new(compressed),
         Encoding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(compressed)),
         Encoding::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(compressed).map_err(broken)?;
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(compressed).map_err(broken)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(broken)?;
             Box::new(decoder)
         }
@@ -170,20 +217,37 @@ pub(crate) async fn read_json<T: DeserializeOwned>(app: &App, request: Request) 
     let (parts, body) = request.into_parts();
     let bytes = read_bytes(app, body, MOST).await?;
     if bytes.is_empty() {
-        return serde_json::from_str("{}").map_err(|error| Problem::because("invalid-request", format!("a body is needed: {error}")));
+        return serde_json::from_str("{}").map_err(|error| {
+            Problem::because("invalid-request", format!("a body is needed: {error}"))
+        });
     }
-    let content_type = parts.headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
-    if let Some(other) = content_type.filter(|given| !given.to_ascii_lowercase().starts_with("application/json")) {
-        return Err(Problem::because("unsupported-media-type", format!("Content-Type {other:?} is not taken here; send application/json")));
+    let content_type = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.to_str().unwrap_or("?"));
+    if let Some(other) =
+        content_type.filter(|given| !given.to_ascii_lowercase().starts_with("application/json"))
+    {
+        return Err(Problem::because(
+            "unsupported-media-type",
+            format!("Content-Type {other:?} is not taken here; send application/json"),
+        ));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Problem::because("invalid-request", format!("the body: {error}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Problem::because("invalid-request", format!("the body: {error}")))
 }
 
 /// Reads a whole body.
 pub(crate) async fn read_bytes(app: &App, body: Body, most: usize) -> Answer<Vec<u8>> {
-    let mut reader = BodyReader::new(body, app.clock.clone(), Patience::Pause(app.http.body_timeout));
+    let mut reader = BodyReader::new(
+        body,
+        app.clock.clone(),
+        Patience::Pause(app.http.body_timeout),
+    );
     let mut bytes = Vec::new();
-    reader.read_whole(most, |part| bytes.extend_from_slice(part)).await?;
+    reader
+        .read_whole(most, |part| bytes.extend_from_slice(part))
+        .await?;
     Ok(bytes)
 }
 
@@ -196,6 +260,9 @@ pub(crate) fn json_answer(status: StatusCode, body: &Value) -> Response<Body> {
 pub(crate) fn json_text_answer(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     answer
 }

@@ -128,9 +128,19 @@ impl Default for Config {
             },
             storage: Storage::default(),
             log: tidemill_log::Settings::default(),
-            state: State { memory_bytes: ByteSize::mib(128), dirty_bytes: ByteSize::mib(32) },
-            functions: Functions { threads: 0, instances: 64, log_lines: 1000 },
-            telemetry: Telemetry { level: "info".into(), format: LogFormat::Text },
+            state: State {
+                memory_bytes: ByteSize::mib(128),
+                dirty_bytes: ByteSize::mib(32),
+            },
+            functions: Functions {
+                threads: 0,
+                instances: 64,
+                log_lines: 1000,
+            },
+            telemetry: Telemetry {
+                level: "info".into(),
+                format: LogFormat::Text,
+            },
         }
     }
 }
@@ -145,27 +155,43 @@ impl Config {
     /// # Errors
     /// `invalid-config` when the file can't be read, or a setting is unknown (the nearest known one is
     /// named) or can't be; `not-loopback` for an address that would be open to others.
-    pub fn load(file: Option<&Path>, env: impl Iterator<Item = (String, String)>, overrides: &Overrides) -> Result<Self> {
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Self> {
         let mut config = Self::default();
         if let Some(path) = file {
             config.read_file(path)?;
         }
         for (variable, value) in env {
-            let Some(rest) = variable.strip_prefix("TIDEMILL_") else { continue };
+            let Some(rest) = variable.strip_prefix("TIDEMILL_") else {
+                continue;
+            };
             if NO_SETTINGS.iter().any(|name| variable.starts_with(name)) {
                 continue;
             }
             let key = rest.to_ascii_lowercase().replace("__", ".");
             config.set(&key, &value).map_err(|e| e.at(&variable))?;
         }
-        let flags = [("dir", overrides.dir.as_ref().map(|dir| dir.display().to_string())), ("listen", overrides.listen.clone())];
+        let flags = [
+            (
+                "dir",
+                overrides.dir.as_ref().map(|dir| dir.display().to_string()),
+            ),
+            ("listen", overrides.listen.clone()),
+        ];
         for (key, value) in flags {
             if let Some(value) = value {
-                config.set(key, &value).map_err(|e| e.at(format!("--{key}")))?;
+                config
+                    .set(key, &value)
+                    .map_err(|e| e.at(format!("--{key}")))?;
             }
         }
         for (key, value) in &overrides.settings {
-            config.set(key, value).map_err(|e| e.at(format!("--set {key}")))?;
+            config
+                .set(key, value)
+                .map_err(|e| e.at(format!("--set {key}")))?;
         }
         crate::host::refuse_open_address(config.listen)?;
         Ok(config)
@@ -173,8 +199,11 @@ impl Config {
 
     fn read_file(&mut self, path: &Path) -> Result<()> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| refused(format!("{shown} can't be read: {e}")))?;
-        let table: toml::Table = text.parse().map_err(|e| refused(format!("{shown} is not TOML: {e}")))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| refused(format!("{shown} can't be read: {e}")))?;
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e| refused(format!("{shown} is not TOML: {e}")))?;
         let mut flat = Vec::new();
         flatten("", table, &mut flat);
         for (key, value) in flat {
@@ -186,7 +215,9 @@ impl Config {
     /// Sets one setting by its name.
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if let Some(option) = key.strip_prefix("storage.options.") {
-            self.storage.options.insert(option.to_owned(), value.to_owned());
+            self.storage
+                .options
+                .insert(option.to_owned(), value.to_owned());
             return Ok(());
         }
         let Some(row) = keys::KEYS.iter().find(|row| row.name == key) else {
@@ -206,7 +237,11 @@ impl Config {
 
     /// Where objects are kept.
     pub(crate) fn storage_url(&self) -> String {
-        if self.storage.url.is_empty() { self.dir.join("objects").display().to_string() } else { self.storage.url.clone() }
+        if self.storage.url.is_empty() {
+            self.dir.join("objects").display().to_string()
+        } else {
+            self.storage.url.clone()
+        }
     }
 }
 
@@ -217,7 +252,11 @@ fn refused(detail: String) -> Error {
 /// Turns nested tables into `section.key` and text.
 fn flatten(prefix: &str, table: toml::Table, out: &mut Vec<(String, String)>) {
     for (name, value) in table {
-        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        let key = if prefix.is_empty() {
+            name
+        } else {
+            format!("{prefix}.{name}")
+        };
         match value {
             toml::Value::Table(table) => flatten(&key, table, out),
             toml::Value::String(text) => out.push((key, text)),

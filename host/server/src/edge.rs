@@ -16,12 +16,19 @@ const HEADER_BYTES: usize = 32 << 10;
 const REQUEST_ID_BYTES: usize = 128;
 
 /// Answers one request.
-pub(crate) async fn respond(app: Arc<App>, router: Router, request: Request<Body>) -> Response<Body> {
+pub(crate) async fn respond(
+    app: Arc<App>,
+    router: Router,
+    request: Request<Body>,
+) -> Response<Body> {
     let start = app.clock.elapsed();
     let route = route_of(request.uri().path());
     let request_id = request_id(&app, request.headers());
     let answer = if header_bytes(request.headers()) + request.uri().path().len() > HEADER_BYTES {
-        refuse(Problem::new("headers-too-large", format!("the request's headers are larger than {HEADER_BYTES} bytes")))
+        refuse(Problem::new(
+            "headers-too-large",
+            format!("the request's headers are larger than {HEADER_BYTES} bytes"),
+        ))
     } else {
         match router.oneshot(request).await {
             Ok(answer) => answer,
@@ -30,7 +37,11 @@ pub(crate) async fn respond(app: Arc<App>, router: Router, request: Request<Body
     };
     let mut answer = with_problem(answer, request_id.to_str().unwrap_or_default());
     answer.headers_mut().insert(REQUEST_ID, request_id);
-    app.counted.answered(route, answer.status().as_u16(), (app.clock.elapsed() - start).as_secs_f64());
+    app.counted.answered(
+        route,
+        answer.status().as_u16(),
+        (app.clock.elapsed() - start).as_secs_f64(),
+    );
     answer
 }
 
@@ -39,13 +50,17 @@ fn refuse(problem: Problem) -> Response<Body> {
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+    headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum()
 }
 
 /// The client's number for the request, if it is short visible text, else one of ours.
 fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     let sane = |value: &&HeaderValue| {
-        (1..=REQUEST_ID_BYTES).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+        (1..=REQUEST_ID_BYTES).contains(&value.len())
+            && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
     headers
         .get(REQUEST_ID)
@@ -66,8 +81,14 @@ fn with_problem(mut answer: Response<Body>, request_id: &str) -> Response<Body> 
         return answer;
     }
     let mut problem = match status {
-        StatusCode::NOT_FOUND => Problem::new("path-not-found", "Nothing answers at this path; /v1/openapi.json lists what there is."),
-        StatusCode::METHOD_NOT_ALLOWED => Problem::new("method-not-allowed", "This address takes other methods; the header Allow lists them."),
+        StatusCode::NOT_FOUND => Problem::new(
+            "path-not-found",
+            "Nothing answers at this path; /v1/openapi.json lists what there is.",
+        ),
+        StatusCode::METHOD_NOT_ALLOWED => Problem::new(
+            "method-not-allowed",
+            "This address takes other methods; the header Allow lists them.",
+        ),
         other => Problem::new("invalid-request", "The request was not understood.").status(other),
     };
     if let Some(allow) = answer.headers_mut().remove(header::ALLOW) {

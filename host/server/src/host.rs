@@ -30,7 +30,9 @@ use tokio::task::JoinHandle;
 /// `unavailable` when the log stopped by itself: then the process should end with a failure.
 pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> Result<()> {
     start_telemetry(&config.telemetry);
-    let address = listener.local_addr().map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
     refuse_open_address(address)?;
     let parts = Parts::open(&config).await?;
     tracing::info!(%address, dir = %config.dir.display(), "serving");
@@ -77,20 +79,58 @@ impl Parts {
             dirty_bytes: config.state.dirty_bytes,
         };
         let state = Store::open(settings, &metrics)?;
-        let settings = tidemill_log::Settings { dir: config.dir.clone(), ..config.log.clone() };
+        let settings = tidemill_log::Settings {
+            dir: config.dir.clone(),
+            ..config.log.clone()
+        };
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());
-        let log = Log::open(settings, disk(), objects.clone(), clock.clone(), random.clone(), &metrics, &mut recovery).await?;
-        let settings =
-            tidemill_wasm::Settings { cache_dir: Some(config.dir.join("cache")), instances: config.functions.instances };
+        let log = Log::open(
+            settings,
+            disk(),
+            objects.clone(),
+            clock.clone(),
+            random.clone(),
+            &metrics,
+            &mut recovery,
+        )
+        .await?;
+        let settings = tidemill_wasm::Settings {
+            cache_dir: Some(config.dir.join("cache")),
+            instances: config.functions.instances,
+        };
         let sandbox = Sandbox::new(settings)?;
-        let settings = tidemill_processor::Settings { threads: config.functions.threads, log_lines: config.functions.log_lines };
-        let processor =
-            Processor::open(settings, log.clone(), state.clone(), sandbox, objects, clock.clone(), random.clone(), &metrics).await?;
-        Ok(Self { state, log, processor, clock, random, metrics })
+        let settings = tidemill_processor::Settings {
+            threads: config.functions.threads,
+            log_lines: config.functions.log_lines,
+        };
+        let processor = Processor::open(
+            settings,
+            log.clone(),
+            state.clone(),
+            sandbox,
+            objects,
+            clock.clone(),
+            random.clone(),
+            &metrics,
+        )
+        .await?;
+        Ok(Self {
+            state,
+            log,
+            processor,
+            clock,
+            random,
+            metrics,
+        })
     }
 
     /// Serves until asked to stop or until the log stops by itself.
-    async fn serve(&self, config: &Config, listener: TcpListener, shutdown: Shutdown) -> Result<()> {
+    async fn serve(
+        &self,
+        config: &Config,
+        listener: TcpListener,
+        shutdown: Shutdown,
+    ) -> Result<()> {
         let app = Arc::new(App {
             http: config.http.clone(),
             log: self.log.clone(),
@@ -107,7 +147,10 @@ impl Parts {
         serve(app, listener, stop.clone()).await;
         stop.cancel();
         match watching.await {
-            Ok(true) => Err(Error::unavailable("unavailable", "the log stopped because storage failed; the host's log says why. Start the host again once that is mended")),
+            Ok(true) => Err(Error::unavailable(
+                "unavailable",
+                "the log stopped because storage failed; the host's log says why. Start the host again once that is mended",
+            )),
             _ => Ok(()),
         }
     }
@@ -138,8 +181,19 @@ async fn log_stopped(log: Log, stop: Shutdown) -> bool {
 
 fn create_dir(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|error| {
-        let kind = if error.kind() == std::io::ErrorKind::StorageFull { ErrorKind::StorageFull } else { ErrorKind::Unavailable };
-        Error::new(kind, "unavailable", format!("the data directory {} can't be made: {error}", dir.display()))
+        let kind = if error.kind() == std::io::ErrorKind::StorageFull {
+            ErrorKind::StorageFull
+        } else {
+            ErrorKind::Unavailable
+        };
+        Error::new(
+            kind,
+            "unavailable",
+            format!(
+                "the data directory {} can't be made: {error}",
+                dir.display()
+            ),
+        )
     })
 }
 
@@ -165,10 +219,15 @@ impl Host {
     /// As [`run`], and when the address can't be listened on.
     pub async fn start(config: Config) -> Result<Self> {
         refuse_open_address(config.listen)?;
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(|e| Error::unavailable("unavailable", format!("{} can't be listened on: {e}", config.listen)))?;
-        let address = listener.local_addr().map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
+        let listener = TcpListener::bind(config.listen).await.map_err(|e| {
+            Error::unavailable(
+                "unavailable",
+                format!("{} can't be listened on: {e}", config.listen),
+            )
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
         let parts = Parts::open(&config).await?;
         let shutdown = Shutdown::new();
         let asked = shutdown.clone();
@@ -177,7 +236,11 @@ impl Host {
             let closed = parts.close().await;
             served.and(closed)
         });
-        Ok(Self { address, shutdown, running })
+        Ok(Self {
+            address,
+            shutdown,
+            running,
+        })
     }
 
     /// Where it listens.
@@ -191,7 +254,11 @@ impl Host {
     /// As [`run`].
     pub async fn stop(self) -> Result<()> {
         self.shutdown.cancel();
-        self.running.await.map_err(|e| Error::internal(format!("the host ended early: {e}")))?
+        self.running
+            .await
+            .map_err(|e| Error::internal(format!("the host ended early: {e}")))?
     }
 }
-fn disk() -> Arc<dyn tidemill_env::files::Files> { unimplemented!() }
+fn disk() -> Arc<dyn tidemill_env::files::Files> {
+    unimplemented!()
+}

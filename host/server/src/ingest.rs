@@ -19,10 +19,10 @@ pub(crate) use answer::ack_name;
 pub(crate) use pointer::Pointer;
 
 use crate::app::{App, Shared};
+use crate::body::{self, BodyReader, Encoding, Patience, content_length, decompress};
 use crate::problem::Answer;
 use answer::{Landed, accepted, refused};
 use axum::extract::{Path, Request, State};
-use crate::body::{self, BodyReader, Encoding, Patience, content_length, decompress};
 use packed::Front;
 use plan::{Form, Plan};
 use rows::Rows;
@@ -66,7 +66,13 @@ pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: 
 }
 
 /// Appends a body as one frame.
-async fn whole(app: &App, topic: &Topic, plan: &Plan, mut reader: BodyReader, length: Option<usize>) -> Answer {
+async fn whole(
+    app: &App,
+    topic: &Topic,
+    plan: &Plan,
+    mut reader: BodyReader,
+    length: Option<usize>,
+) -> Answer {
     const UNKNOWN_LENGTH: usize = 16 << 10;
     let most = app.http.body_bytes.as_usize();
     let mut draft = Draft::new();
@@ -84,9 +90,13 @@ async fn whole(app: &App, topic: &Topic, plan: &Plan, mut reader: BodyReader, le
         reader.read_whole(most, take).await?;
     } else {
         let mut compressed = Vec::new();
-        reader.read_whole(most, |bytes| compressed.extend_from_slice(bytes)).await?;
+        reader
+            .read_whole(most, |bytes| compressed.extend_from_slice(bytes))
+            .await?;
         // Compressed bytes say nothing about how much work they are.
-        off_path(usize::MAX, || decompress(plan.encoding, &compressed, most, &mut take))?;
+        off_path(usize::MAX, || {
+            decompress(plan.encoding, &compressed, most, &mut take)
+        })?;
     }
     let mut rows = Rows::over(payload.len());
     off_path(payload.len(), || parse(plan, &mut rows, front, payload))?;
@@ -101,7 +111,12 @@ async fn whole(app: &App, topic: &Topic, plan: &Plan, mut reader: BodyReader, le
     landed.add(rows.heads.len(), &ticket.written);
     acknowledge(topic, ticket).await?;
     count(app, rows.heads.len(), rows.bytes);
-    Ok(accepted(&landed, topic.settings.ack, rows.refused, &rows.refusals))
+    Ok(accepted(
+        &landed,
+        topic.settings.ack,
+        rows.refused,
+        &rows.refusals,
+    ))
 }
 
 fn parse(plan: &Plan, rows: &mut Rows, front: Front, payload: &[u8]) -> Answer<()> {
@@ -122,7 +137,8 @@ async fn commit(app: &App, mut draft: Draft) -> Answer<Ticket> {
             Ok(ticket) => return Ok(ticket),
             Err((error, back)) if error.kind == ErrorKind::Busy => {
                 draft = back;
-                let late = late.get_or_insert_with(|| Box::pin(app.clock.sleep(app.http.busy_wait)));
+                let late =
+                    late.get_or_insert_with(|| Box::pin(app.clock.sleep(app.http.busy_wait)));
                 tokio::select! {
                     biased;
                     () = app.log.room() => {}
@@ -151,7 +167,13 @@ fn count(app: &App, events: usize, bytes: u64) {
 fn off_path<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     const LONG_WORK_BYTES: usize = 512 << 10;
     let several_threads = || {
-        tokio::runtime::Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
+        tokio::runtime::Handle::try_current().is_ok_and(|handle| {
+            handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread
+        })
     };
-    if bytes > LONG_WORK_BYTES && several_threads() { tokio::task::block_in_place(work) } else { work() }
+    if bytes > LONG_WORK_BYTES && several_threads() {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
 }

@@ -13,24 +13,24 @@
 //! # }
 //! ```
 
-mod config;
-mod telemetry;
-mod host;
-mod recovery;
 mod app;
-mod metrics;
-mod serve;
+mod body;
+mod config;
 mod edge;
-mod routes;
+mod functions;
+mod host;
+mod ingest;
+mod metrics;
+mod operations;
 mod problem;
 mod query;
-mod suggest;
-mod body;
-mod topics;
-mod ingest;
 mod read;
-mod functions;
-mod operations;
+mod recovery;
+mod routes;
+mod serve;
+mod suggest;
+mod telemetry;
+mod topics;
 
 pub use config::{Config, Functions, Http, LogFormat, Overrides, State, Storage, Telemetry};
 pub use host::{Host, run};

@@ -24,22 +24,42 @@ impl HttpMetrics {
     /// Registers them.
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
-            requests: metrics.add("http_requests", "Requests by route and status.", Family::default()),
+            requests: metrics.add(
+                "http_requests",
+                "Requests by route and status.",
+                Family::default(),
+            ),
             seconds: metrics.add(
                 "http_request_seconds",
                 "Time from a request's head to its answer's head, by route.",
                 Family::new_with_constructor(latency as fn() -> Histogram),
             ),
-            events: metrics.add("ingest_events", "Events accepted over HTTP.", Counter::default()),
-            event_bytes: metrics.add("ingest_bytes", "Key, value and header bytes of events accepted over HTTP.", Counter::default()),
-            refused: metrics.add("ingest_refused_events", "Events refused over HTTP.", Counter::default()),
+            events: metrics.add(
+                "ingest_events",
+                "Events accepted over HTTP.",
+                Counter::default(),
+            ),
+            event_bytes: metrics.add(
+                "ingest_bytes",
+                "Key, value and header bytes of events accepted over HTTP.",
+                Counter::default(),
+            ),
+            refused: metrics.add(
+                "ingest_refused_events",
+                "Events refused over HTTP.",
+                Counter::default(),
+            ),
         }
     }
 
     /// Counts one answered request.
     pub(crate) fn answered(&self, route: &'static str, status: u16, seconds: f64) {
-        self.requests.get_or_create(&[("route", route), ("status", status_label(status))]).inc();
-        self.seconds.get_or_create(&[("route", route)]).observe(seconds);
+        self.requests
+            .get_or_create(&[("route", route), ("status", status_label(status))])
+            .inc();
+        self.seconds
+            .get_or_create(&[("route", route)])
+            .observe(seconds);
     }
 }
 
@@ -67,5 +87,8 @@ fn status_label(status: u16) -> &'static str {
         (504, "504"),
         (507, "507"),
     ];
-    KNOWN.iter().find(|(known, _)| *known == status).map_or("other", |(_, label)| label)
+    KNOWN
+        .iter()
+        .find(|(known, _)| *known == status)
+        .map_or("other", |(_, label)| label)
 }

@@ -25,7 +25,10 @@ pub(crate) async fn error(Path(code): Path<String>, RawQuery(query): RawQuery) -
         Some(page) => Ok(json_answer(StatusCode::OK, &page_json(page))),
         None => {
             let near = nearest(&code, PAGES.iter().map(|page| page.code));
-            Err(Problem::because("error-not-found", crate::app::not_found("error code", &code, near)))
+            Err(Problem::because(
+                "error-not-found",
+                crate::app::not_found("error code", &code, near),
+            ))
         }
     }
 }
@@ -43,7 +46,9 @@ fn page_json(page: &Page) -> Value {
 
 fn text(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut answer = Response::new(body.into());
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
@@ -58,7 +63,9 @@ pub(crate) async fn readyz(State(app): Shared) -> Answer {
     if reasons.is_empty() {
         return Ok(json_answer(StatusCode::OK, &json!({"ready": true})));
     }
-    Err(Box::new(Problem::new("not-ready", reasons.join("; ")).member("reasons", reasons)))
+    Err(Box::new(
+        Problem::new("not-ready", reasons.join("; ")).member("reasons", reasons),
+    ))
 }
 
 fn reasons(app: &App) -> Vec<&'static str> {
@@ -74,7 +81,10 @@ fn reasons(app: &App) -> Vec<&'static str> {
 
 /// Metrics.
 pub(crate) async fn metrics(State(app): Shared) -> Response<Body> {
-    text("application/openmetrics-text; version=1.0.0; charset=utf-8", app.metrics.render())
+    text(
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        app.metrics.render(),
+    )
 }
 
 /// The API, described.
@@ -111,12 +121,20 @@ pub(crate) fn document() -> Value {
 }
 
 fn operation_json(operation: &Operation) -> Value {
-    let in_path = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let in_path = operation
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameters: Vec<Value> = in_path
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .chain(operation.query.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}})))
         .collect();
-    let content = |types: &[&str]| -> Map<String, Value> { types.iter().map(|name| ((*name).to_owned(), json!({}))).collect() };
+    let content = |types: &[&str]| -> Map<String, Value> {
+        types
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({})))
+            .collect()
+    };
     let mut shown = json!({
         "summary": operation.summary,
         "parameters": parameters,

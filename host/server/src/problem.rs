@@ -99,7 +99,10 @@ impl Problem {
         let mut answer = Response::new(Body::from(body.to_string()));
         *answer.status_mut() = self.status;
         *answer.headers_mut() = self.headers;
-        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        answer.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         answer
     }
 }
@@ -111,11 +114,23 @@ impl From<Error> for Problem {
         if !known {
             problem.status = status_of(error.kind);
         }
-        problem.retryable = matches!(error.kind, ErrorKind::Busy | ErrorKind::StorageFull | ErrorKind::Unavailable);
-        problem.no_side_effects = !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Internal | ErrorKind::Corrupt);
+        problem.retryable = matches!(
+            error.kind,
+            ErrorKind::Busy | ErrorKind::StorageFull | ErrorKind::Unavailable
+        );
+        problem.no_side_effects = !matches!(
+            error.kind,
+            ErrorKind::Unavailable | ErrorKind::Internal | ErrorKind::Corrupt
+        );
         if problem.retryable {
-            let seconds = if error.kind == ErrorKind::Busy { "1" } else { "5" };
-            problem.headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+            let seconds = if error.kind == ErrorKind::Busy {
+                "1"
+            } else {
+                "5"
+            };
+            problem
+                .headers
+                .insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         problem
     }
@@ -136,7 +151,9 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::OutOfRange => StatusCode::RANGE_NOT_SATISFIABLE,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
-        ErrorKind::Busy | ErrorKind::Fenced | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Busy | ErrorKind::Fenced | ErrorKind::Unavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         ErrorKind::Corrupt | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -24,9 +24,23 @@ use tidemill_log::{ReadLimit, Topic};
 use tidemill_types::{ByteSize, limits, parse_duration};
 
 /// Query parameters.
-pub(crate) const QUERY: &[&str] = &["partition", "offset", "cursor", "from", "time", "limit", "max_bytes", "wait", "clamp"];
+pub(crate) const QUERY: &[&str] = &[
+    "partition",
+    "offset",
+    "cursor",
+    "from",
+    "time",
+    "limit",
+    "max_bytes",
+    "wait",
+    "clamp",
+];
 /// Content types of answers.
-pub(crate) const TYPES: &[&str] = &["application/json", "application/x-ndjson", "text/event-stream"];
+pub(crate) const TYPES: &[&str] = &[
+    "application/json",
+    "application/x-ndjson",
+    "text/event-stream",
+];
 
 /// The cursor to go on with, where the body has no place for it.
 const NEXT: HeaderName = HeaderName::from_static("tidemill-next");
@@ -44,11 +58,19 @@ enum Form {
 }
 
 /// Reads events.
-pub(crate) async fn get(State(app): Shared, Path(name): Path<String>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+pub(crate) async fn get(
+    State(app): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
     let topic = app.topic(&name)?;
     let params = Params::read(query.as_deref(), QUERY)?;
     let form = form_of(&headers)?;
-    let want = Want { limit: limit(&params)?, wait: wait(&params)? };
+    let want = Want {
+        limit: limit(&params)?,
+        wait: wait(&params)?,
+    };
     let cursor = position::start(&app, &topic, &params, last_event_id(&headers, form)?).await?;
     match form {
         Form::Events => Ok(sse::answer(app, topic, cursor, want.limit)),
@@ -60,28 +82,52 @@ pub(crate) async fn get(State(app): Shared, Path(name): Path<String>, RawQuery(q
 }
 
 fn limit(params: &Params<'_>) -> Answer<ReadLimit> {
-    let events = params.parse::<usize>("limit", "write a whole number")?.unwrap_or(DEFAULT_EVENTS);
+    let events = params
+        .parse::<usize>("limit", "write a whole number")?
+        .unwrap_or(DEFAULT_EVENTS);
     if !(1..=limits::READ_EVENTS).contains(&events) {
-        return Err(Problem::because("invalid-request", format!("limit={events}: 1 to {} events can be asked for", limits::READ_EVENTS)));
+        return Err(Problem::because(
+            "invalid-request",
+            format!(
+                "limit={events}: 1 to {} events can be asked for",
+                limits::READ_EVENTS
+            ),
+        ));
     }
     let bytes = params.parse_own("max_bytes", str::parse::<ByteSize>)?;
     if let Some(bytes) = bytes.filter(|bytes| bytes.0 > MOST_BYTES) {
-        return Err(Problem::because("invalid-request", format!("max_bytes={bytes}: {} can be asked for at most", ByteSize(MOST_BYTES))));
+        return Err(Problem::because(
+            "invalid-request",
+            format!(
+                "max_bytes={bytes}: {} can be asked for at most",
+                ByteSize(MOST_BYTES)
+            ),
+        ));
     }
-    Ok(ReadLimit { events, bytes: bytes.map_or(DEFAULT_BYTES, ByteSize::as_usize) })
+    Ok(ReadLimit {
+        events,
+        bytes: bytes.map_or(DEFAULT_BYTES, ByteSize::as_usize),
+    })
 }
 
 fn wait(params: &Params<'_>) -> Answer<Duration> {
-    let wait = params.parse_own("wait", parse_duration)?.unwrap_or_default();
+    let wait = params
+        .parse_own("wait", parse_duration)?
+        .unwrap_or_default();
     if wait > Duration::from_secs(limits::READ_WAIT_SECONDS) {
-        return Err(Problem::because("invalid-request", format!("wait: {}s can be waited at most", limits::READ_WAIT_SECONDS)));
+        return Err(Problem::because(
+            "invalid-request",
+            format!("wait: {}s can be waited at most", limits::READ_WAIT_SECONDS),
+        ));
     }
     Ok(wait)
 }
 
 /// The form that `Accept` asks for; the first that we have, whatever its weight.
 fn form_of(headers: &HeaderMap) -> Answer<Form> {
-    let Some(accept) = headers.get(header::ACCEPT) else { return Ok(Form::Json) };
+    let Some(accept) = headers.get(header::ACCEPT) else {
+        return Ok(Form::Json);
+    };
     let text = accept.to_str().unwrap_or_default();
     for range in text.split(',') {
         match range.split(';').next().unwrap_or_default().trim() {
@@ -91,12 +137,18 @@ fn form_of(headers: &HeaderMap) -> Answer<Form> {
             _ => {}
         }
     }
-    Err(Problem::because("not-acceptable", format!("Accept {text:?}: events come as {}", TYPES.join(", "))))
+    Err(Problem::because(
+        "not-acceptable",
+        format!("Accept {text:?}: events come as {}", TYPES.join(", ")),
+    ))
 }
 
 /// Where a stream was left: only streams resume by header.
 fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
-    match headers.get("last-event-id").filter(|_| form == Form::Events) {
+    match headers
+        .get("last-event-id")
+        .filter(|_| form == Form::Events)
+    {
         None => Ok(None),
         Some(id) => Ok(Some(Cursor::read(id.to_str().unwrap_or("?"))?)),
     }
@@ -127,8 +179,14 @@ fn render(topic: &Topic, page: &Page, form: Form) -> Response<Body> {
         out.extend_from_slice(rest.as_bytes());
     }
     let mut answer = Response::new(Body::from(out));
-    let content_type = if form == Form::Lines { "application/x-ndjson" } else { "application/json" };
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let content_type = if form == Form::Lines {
+        "application/x-ndjson"
+    } else {
+        "application/json"
+    };
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     if form == Form::Lines
         && let Ok(next) = HeaderValue::try_from(next)
     {

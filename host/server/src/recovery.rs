@@ -21,7 +21,8 @@ impl StateRecovery {
 #[async_trait::async_trait]
 impl Recovery for StateRecovery {
     async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq> {
-        if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.commit > self.store.reflects()) {
+        if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.commit > self.store.reflects())
+        {
             let bytes = self.objects.get(&snapshot.path).await?;
             self.store.restore(bytes)?;
         }

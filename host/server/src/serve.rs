@@ -68,7 +68,9 @@ async fn connection(app: Arc<App>, router: Router, stream: TcpStream) {
         async move { Ok::<_, Infallible>(edge::respond(app, router, request.map(Body::new)).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(header_timeout);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout);
     let served = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(served);
     let ended = tokio::select! {

@@ -2,7 +2,10 @@
 
 /// The candidate nearest to `word`, if one is near enough to be meant: at most a third of the letters
 /// differ (insertions, deletions, substitutions, swaps of neighbours).
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
     let allowed = (word.len() / 3).max(1);
     candidates
         .into_iter()
@@ -20,7 +23,9 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     for (i, x) in a.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, y) in b.iter().enumerate() {
-            let mut cost = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
+            let mut cost = (last[j] + usize::from(x != y))
+                .min(last[j + 1] + 1)
+                .min(row[j] + 1);
             if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
                 cost = cost.min(before[j - 1] + 1);
             }
@@ -37,7 +42,12 @@ mod tests {
 
     #[test]
     fn finds_what_was_meant() {
-        let known = ["flights", "flight-delays", "log.segment_bytes", "log.segment_age"];
+        let known = [
+            "flights",
+            "flight-delays",
+            "log.segment_bytes",
+            "log.segment_age",
+        ];
         for (word, meant) in [
             ("flight", Some("flights")),
             ("fligths", Some("flights")),

@@ -8,7 +8,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Starts writing log lines to standard error. Does nothing where somebody else receives them already
 /// (another host in this process, a test).
 pub fn start_telemetry(settings: &Telemetry) {
-    let level: Targets = settings.level.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
+    let level: Targets = settings
+        .level
+        .parse()
+        .unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(level);
     let started = match settings.format {

@@ -85,7 +85,13 @@ keys! {
 fn body_bytes(text: &str) -> Result<ByteSize, String> {
     let most = ByteSize(tidemill_types::limits::FRAME_BYTES as u64 / 4 * 3);
     let size = bytes(text)?;
-    if size > most { Err(format!("one request is one frame, so it may be {most} at most")) } else { Ok(size) }
+    if size > most {
+        Err(format!(
+            "one request is one frame, so it may be {most} at most"
+        ))
+    } else {
+        Ok(size)
+    }
 }
 
 fn connections(text: &str) -> Result<usize, String> {
@@ -98,7 +104,10 @@ fn connections(text: &str) -> Result<usize, String> {
 fn level(text: &str) -> Result<String, String> {
     text.parse::<tracing_subscriber::filter::Targets>()
         .map(|_| text.to_owned())
-        .map_err(|_| "write error, warn, info, debug, trace or a filter such as \"info,tidemill_log=debug\"".into())
+        .map_err(|_| {
+            "write error, warn, info, debug, trace or a filter such as \"info,tidemill_log=debug\""
+                .into()
+        })
 }
 
 fn format(text: &str) -> Result<LogFormat, String> {

@@ -25,22 +25,41 @@ pub(crate) const LOGS_TYPES: &[&str] = &["application/json", "application/x-ndjs
 const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 
 /// Shows log lines.
-pub(crate) async fn logs(State(app): Shared, Path(name): Path<String>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+pub(crate) async fn logs(
+    State(app): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
     let params = Params::read(query.as_deref(), LOGS_QUERY)?;
     let follow = params.flag("follow")?;
-    let limit = params.parse::<usize>("limit", "write a whole number")?.unwrap_or(usize::MAX);
+    let limit = params
+        .parse::<usize>("limit", "write a whole number")?
+        .unwrap_or(usize::MAX);
     if limit == 0 {
-        return Err(Problem::because("invalid-request", "limit=0: ask for one line at least"));
+        return Err(Problem::because(
+            "invalid-request",
+            "limit=0: ask for one line at least",
+        ));
     }
     let (lines, coming) = found(&app, &name, app.processor.logs(&name))?;
     let last = &lines[lines.len().saturating_sub(limit)..];
-    let wants_lines = headers.get(header::ACCEPT).is_some_and(|accept| accept.to_str().unwrap_or_default().contains("ndjson"));
+    let wants_lines = headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept.to_str().unwrap_or_default().contains("ndjson"));
     if !follow && !wants_lines {
         let shown: Vec<Value> = last.iter().map(view::line).collect();
         return Ok(json_answer(StatusCode::OK, &json!({"lines": shown})));
     }
-    let known: String = last.iter().map(|line| format!("{}\n", view::line(line))).collect();
-    let body = if follow { following(app, known, coming) } else { Body::from(known) };
+    let known: String = last
+        .iter()
+        .map(|line| format!("{}\n", view::line(line)))
+        .collect();
+    let body = if follow {
+        following(app, known, coming)
+    } else {
+        Body::from(known)
+    };
     let mut answer = Response::new(body);
     answer.headers_mut().insert(header::CONTENT_TYPE, LINES);
     Ok(answer)

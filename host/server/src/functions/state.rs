@@ -22,11 +22,20 @@ const DEFAULT_ENTRIES: usize = 100;
 const MOST_ENTRIES: usize = 10_000;
 
 /// Shows state.
-pub(crate) async fn state(State(app): Shared, Path(name): Path<String>, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn state(
+    State(app): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let params = Params::read(query.as_deref(), STATE_QUERY)?;
     let slot = slot(&app, &name, &params)?;
     let key = match (params.get("key"), params.parse_own("key_base64", decode)?) {
-        (Some(_), Some(_)) => return Err(Problem::because("invalid-request", "give key or key_base64, not both")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::because(
+                "invalid-request",
+                "give key or key_base64, not both",
+            ));
+        }
         (Some(text), None) => Some(text.as_bytes().to_vec()),
         (None, bytes) => bytes,
     };
@@ -35,10 +44,17 @@ pub(crate) async fn state(State(app): Shared, Path(name): Path<String>, RawQuery
         Some(key) => {
             for other in ["prefix", "limit", "after"] {
                 if params.get(other).is_some() {
-                    return Err(Problem::because("invalid-request", format!("{other} is for listing; it doesn't go with a key")));
+                    return Err(Problem::because(
+                        "invalid-request",
+                        format!("{other} is for listing; it doesn't go with a key"),
+                    ));
                 }
             }
-            let entry = found(&app, &name, app.processor.state_get(&name, &slot, &key).await)?;
+            let entry = found(
+                &app,
+                &name,
+                app.processor.state_get(&name, &slot, &key).await,
+            )?;
             write_entry(&mut out, &slot, &entry);
         }
         None => list(&app, &name, &slot, &params, &mut out).await?,
@@ -49,24 +65,55 @@ pub(crate) async fn state(State(app): Shared, Path(name): Path<String>, RawQuery
 /// The slot asked for; a function with one slot needs no name for it.
 fn slot(app: &App, name: &str, params: &Params<'_>) -> Answer<String> {
     let report = found(app, name, app.processor.describe(name))?;
-    let slots: Vec<&str> = report.manifest.slots.iter().map(|slot| slot.name.as_str()).collect();
+    let slots: Vec<&str> = report
+        .manifest
+        .slots
+        .iter()
+        .map(|slot| slot.name.as_str())
+        .collect();
     match (params.get("slot"), slots.as_slice()) {
         (Some(asked), _) if slots.contains(&asked) => Ok(asked.to_owned()),
-        (Some(asked), _) => Err(Problem::because("slot-not-found", not_found("slot", asked, nearest(asked, slots.iter().copied())))),
+        (Some(asked), _) => Err(Problem::because(
+            "slot-not-found",
+            not_found("slot", asked, nearest(asked, slots.iter().copied())),
+        )),
         (None, [only]) => Ok((*only).to_owned()),
-        (None, []) => Err(Problem::because("slot-not-found", format!("The function {name:?} keeps no state."))),
-        (None, _) => Err(Problem::because("invalid-request", format!("slot is needed: one of {}", slots.join(", ")))),
+        (None, []) => Err(Problem::because(
+            "slot-not-found",
+            format!("The function {name:?} keeps no state."),
+        )),
+        (None, _) => Err(Problem::because(
+            "invalid-request",
+            format!("slot is needed: one of {}", slots.join(", ")),
+        )),
     }
 }
 
-async fn list(app: &App, name: &str, slot: &str, params: &Params<'_>, out: &mut Vec<u8>) -> Answer<()> {
-    let limit = params.parse::<usize>("limit", "write a whole number")?.unwrap_or(DEFAULT_ENTRIES);
+async fn list(
+    app: &App,
+    name: &str,
+    slot: &str,
+    params: &Params<'_>,
+    out: &mut Vec<u8>,
+) -> Answer<()> {
+    let limit = params
+        .parse::<usize>("limit", "write a whole number")?
+        .unwrap_or(DEFAULT_ENTRIES);
     if !(1..=MOST_ENTRIES).contains(&limit) {
-        return Err(Problem::because("invalid-request", format!("limit={limit}: 1 to {MOST_ENTRIES} entries can be asked for")));
+        return Err(Problem::because(
+            "invalid-request",
+            format!("limit={limit}: 1 to {MOST_ENTRIES} entries can be asked for"),
+        ));
     }
     let after = params.parse_own("after", read_after)?;
     let prefix = params.get("prefix").unwrap_or_default().as_bytes();
-    let entries = found(app, name, app.processor.state_list(name, slot, prefix, after, limit).await)?;
+    let entries = found(
+        app,
+        name,
+        app.processor
+            .state_list(name, slot, prefix, after, limit)
+            .await,
+    )?;
     out.extend_from_slice(b"{\"entries\":[");
     for (nth, entry) in entries.iter().enumerate() {
         if nth > 0 {
@@ -75,13 +122,26 @@ async fn list(app: &App, name: &str, slot: &str, params: &Params<'_>, out: &mut 
         write_entry(out, slot, entry);
     }
     let next = entries.last().filter(|_| entries.len() == limit);
-    let next = next.map_or("null".to_owned(), |last| format!("\"{}:{}\"", last.partition, URL_SAFE_NO_PAD.encode(&last.key)));
+    let next = next.map_or("null".to_owned(), |last| {
+        format!(
+            "\"{}:{}\"",
+            last.partition,
+            URL_SAFE_NO_PAD.encode(&last.key)
+        )
+    });
     out.extend_from_slice(format!("],\"next\":{next}}}").as_bytes());
     Ok(())
 }
 
 fn write_entry(out: &mut Vec<u8>, slot: &str, entry: &StateEntry) {
-    out.extend_from_slice(format!("{{\"slot\":{},\"partition\":{},", serde_json::Value::from(slot), entry.partition).as_bytes());
+    out.extend_from_slice(
+        format!(
+            "{{\"slot\":{},\"partition\":{},",
+            serde_json::Value::from(slot),
+            entry.partition
+        )
+        .as_bytes(),
+    );
     text_or_base64(out, "key", &entry.key);
     out.push(b',');
     json_or_base64(out, &entry.value);
@@ -89,14 +149,19 @@ fn write_entry(out: &mut Vec<u8>, slot: &str, entry: &StateEntry) {
 }
 
 fn decode(text: &str) -> Result<Vec<u8>> {
-    STANDARD.decode(text).map_err(|error| Error::invalid("invalid-request", format!("not base64: {error}")))
+    STANDARD
+        .decode(text)
+        .map_err(|error| Error::invalid("invalid-request", format!("not base64: {error}")))
 }
 
 /// `partition:key`, the key in URL-safe base64, as `next` of an answer gives it.
 fn read_after(text: &str) -> Result<(u32, Bytes)> {
     let read = || {
         let (partition, key) = text.split_once(':')?;
-        Some((partition.parse().ok()?, URL_SAFE_NO_PAD.decode(key).ok()?.into()))
+        Some((
+            partition.parse().ok()?,
+            URL_SAFE_NO_PAD.decode(key).ok()?.into(),
+        ))
     };
     read().ok_or_else(|| Error::invalid("invalid-request", "use next of an earlier answer"))
 }

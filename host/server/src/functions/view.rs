@@ -1,16 +1,33 @@
 //! Functions as they are shown.
 
 use serde_json::{Map, Value, json};
-use tidemill_processor::{Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, TaskReport};
+use tidemill_processor::{
+    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, TaskReport,
+};
 
 /// Members that a deployment and a description share.
 fn manifest(manifest: &Manifest) -> Map<String, Value> {
     let mut shown = Map::new();
     shown.insert("description".into(), json!(manifest.description));
-    shown.insert("inputs".into(), manifest.inputs.iter().map(|input| json!(input.topic.as_str())).collect());
-    let outputs: Map<_, _> = manifest.outputs.iter().map(|output| (output.name.clone(), json!(output.topic.as_str()))).collect();
+    shown.insert(
+        "inputs".into(),
+        manifest
+            .inputs
+            .iter()
+            .map(|input| json!(input.topic.as_str()))
+            .collect(),
+    );
+    let outputs: Map<_, _> = manifest
+        .outputs
+        .iter()
+        .map(|output| (output.name.clone(), json!(output.topic.as_str())))
+        .collect();
     shown.insert("outputs".into(), outputs.into());
-    let slots: Map<_, _> = manifest.slots.iter().map(|slot| (slot.name.clone(), json!(slot.kind))).collect();
+    let slots: Map<_, _> = manifest
+        .slots
+        .iter()
+        .map(|slot| (slot.name.clone(), json!(slot.kind)))
+        .collect();
     shown.insert("state".into(), slots.into());
     // Nothing can be granted yet that would make a function depend on the outside.
     shown.insert("deterministic".into(), json!(true));
@@ -18,7 +35,11 @@ fn manifest(manifest: &Manifest) -> Map<String, Value> {
 }
 
 /// What a deployment came to.
-pub(super) fn deployed(deployed: &Deployed, report: Option<&FunctionReport>, dry_run: bool) -> Value {
+pub(super) fn deployed(
+    deployed: &Deployed,
+    report: Option<&FunctionReport>,
+    dry_run: bool,
+) -> Value {
     let mut shown = manifest(&deployed.manifest);
     shown.extend([
         ("name".to_owned(), json!(deployed.manifest.name.as_str())),
@@ -29,7 +50,10 @@ pub(super) fn deployed(deployed: &Deployed, report: Option<&FunctionReport>, dry
         ("compile_ms".to_owned(), json!(deployed.compile_ms)),
         ("changed".to_owned(), json!(deployed.changed)),
         ("dry_run".to_owned(), json!(dry_run)),
-        ("status".to_owned(), json!(report.map(|report| status(report.status)))),
+        (
+            "status".to_owned(),
+            json!(report.map(|report| status(report.status))),
+        ),
     ]);
     shown.into()
 }

@@ -22,7 +22,10 @@ impl Landed {
     pub(crate) fn add(&mut self, count: usize, written: &[Written]) {
         self.count += count as u64;
         for written in written {
-            match self.partitions.binary_search_by_key(&written.at.partition, |known| known.at.partition) {
+            match self
+                .partitions
+                .binary_search_by_key(&written.at.partition, |known| known.at.partition)
+            {
                 Ok(known) => self.partitions[known].last = written.last,
                 Err(place) => self.partitions.insert(place, *written),
             }
@@ -35,7 +38,11 @@ impl Landed {
         for (nth, written) in self.partitions.iter().enumerate() {
             let comma = if nth == 0 { "" } else { "," };
             let (partition, first, last) = (written.at.partition, written.first, written.last);
-            let _ = write!(out, "{comma}{{\"partition\":{partition},\"first\":{first},\"last\":{last},\"end\":{}}}", last + 1);
+            let _ = write!(
+                out,
+                "{comma}{{\"partition\":{partition},\"first\":{first},\"last\":{last},\"end\":{}}}",
+                last + 1
+            );
         }
         out.push(']');
     }
@@ -58,14 +65,23 @@ pub(crate) fn ack_name(ack: AckMode) -> &'static str {
 }
 
 /// The answer to an append that landed.
-pub(crate) fn accepted(landed: &Landed, ack: AckMode, refused: u64, refusals: &[Refusal]) -> Response<Body> {
+pub(crate) fn accepted(
+    landed: &Landed,
+    ack: AckMode,
+    refused: u64,
+    refusals: &[Refusal],
+) -> Response<Body> {
     let mut out = String::with_capacity(128 + 64 * landed.partitions.len());
     out.push('{');
     landed.write(&mut out);
     let _ = write!(out, ",\"ack\":\"{}\"", ack_name(ack));
     if refused > 0 {
         let listed: Vec<_> = refusals.iter().map(Refusal::to_json).collect();
-        let _ = write!(out, ",\"refused\":{refused},\"errors\":{}", serde_json::Value::from(listed));
+        let _ = write!(
+            out,
+            ",\"refused\":{refused},\"errors\":{}",
+            serde_json::Value::from(listed)
+        );
     }
     out.push('}');
     json_text_answer(StatusCode::OK, out)
@@ -80,9 +96,26 @@ pub(crate) fn refused(refused: u64, refusals: &[Refusal]) -> Problem {
         Some(line) => format!("line {line}"),
         None => format!("index {}", first.index),
     };
-    let of = if refused == 1 { "1 event is".to_owned() } else { format!("{refused} events are") };
-    let code = if refusals.iter().all(|refusal| refusal.too_large) { "too-large" } else { "invalid-events" };
-    let at = if first.pointer.is_empty() { String::new() } else { format!(" at {}", first.pointer) };
+    let of = if refused == 1 {
+        "1 event is".to_owned()
+    } else {
+        format!("{refused} events are")
+    };
+    let code = if refusals.iter().all(|refusal| refusal.too_large) {
+        "too-large"
+    } else {
+        "invalid-events"
+    };
+    let at = if first.pointer.is_empty() {
+        String::new()
+    } else {
+        format!(" at {}", first.pointer)
+    };
     let listed: Vec<_> = refusals.iter().map(Refusal::to_json).collect();
-    Problem::new(code, format!("{of} refused; the first, {place}{at}: {}.", first.reason)).member("errors", listed).member("refused", refused)
+    Problem::new(
+        code,
+        format!("{of} refused; the first, {place}{at}: {}.", first.reason),
+    )
+    .member("errors", listed)
+    .member("refused", refused)
 }

@@ -18,7 +18,14 @@ pub(crate) enum Each {
 }
 
 impl Each {
-    fn take(self, intake: &Intake, rows: &mut Rows, text: &str, at: usize, line: Option<u64>) -> Answer<()> {
+    fn take(
+        self,
+        intake: &Intake,
+        rows: &mut Rows,
+        text: &str,
+        at: usize,
+        line: Option<u64>,
+    ) -> Answer<()> {
         match self {
             Self::Value => intake.take_json(rows, text, at, line),
             Self::Typed => typed::take(intake, rows, text, at, line),
@@ -28,14 +35,28 @@ impl Each {
 
 /// Takes a value a line; blank lines are passed over. `first_line` is the number of the first one.
 /// Gives the number of lines.
-pub(crate) fn take_lines(intake: &Intake, rows: &mut Rows, body: &[u8], each: Each, first_line: u64) -> Answer<u64> {
+pub(crate) fn take_lines(
+    intake: &Intake,
+    rows: &mut Rows,
+    body: &[u8],
+    each: Each,
+    first_line: u64,
+) -> Answer<u64> {
     let mut lines = 0;
     match simdutf8::basic::from_utf8(body) {
         Ok(text) => {
             let mut start = 0;
             while start < text.len() {
-                let end = memchr::memchr(b'\n', &body[start..]).map_or(text.len(), |len| start + len);
-                take_line(intake, rows, &text[start..end], start, each, first_line + lines)?;
+                let end =
+                    memchr::memchr(b'\n', &body[start..]).map_or(text.len(), |len| start + len);
+                take_line(
+                    intake,
+                    rows,
+                    &text[start..end],
+                    start,
+                    each,
+                    first_line + lines,
+                )?;
                 lines += 1;
                 start = end + 1;
             }
@@ -46,7 +67,10 @@ pub(crate) fn take_lines(intake: &Intake, rows: &mut Rows, body: &[u8], each: Ea
                 match std::str::from_utf8(line) {
                     Ok(text) => take_line(intake, rows, text, start, each, first_line + lines)?,
                     Err(error) => {
-                        let wrong = Wrong::event(format!("not UTF-8 at byte {} of the line", error.valid_up_to() + 1));
+                        let wrong = Wrong::event(format!(
+                            "not UTF-8 at byte {} of the line",
+                            error.valid_up_to() + 1
+                        ));
                         let index = rows.seen;
                         rows.seen += 1;
                         rows.refuse(index, Some(first_line + lines), wrong);
@@ -60,7 +84,14 @@ pub(crate) fn take_lines(intake: &Intake, rows: &mut Rows, body: &[u8], each: Ea
     Ok(lines)
 }
 
-fn take_line(intake: &Intake, rows: &mut Rows, line: &str, start: usize, each: Each, number: u64) -> Answer<()> {
+fn take_line(
+    intake: &Intake,
+    rows: &mut Rows,
+    line: &str,
+    start: usize,
+    each: Each,
+    number: u64,
+) -> Answer<()> {
     let text = trim_start(line);
     if text.is_empty() {
         return Ok(());
@@ -73,18 +104,38 @@ fn take_line(intake: &Intake, rows: &mut Rows, line: &str, start: usize, each: E
 }
 
 /// Takes one JSON value, or the elements of an array.
-pub(crate) fn take_document(intake: &Intake, rows: &mut Rows, body: &[u8], each: Each) -> Answer<()> {
-    let text = simdutf8::compat::from_utf8(body)
-        .map_err(|error| Problem::because("invalid-events", format!("The body is not UTF-8 at byte {}.", error.valid_up_to() + 1)))?;
+pub(crate) fn take_document(
+    intake: &Intake,
+    rows: &mut Rows,
+    body: &[u8],
+    each: Each,
+) -> Answer<()> {
+    let text = simdutf8::compat::from_utf8(body).map_err(|error| {
+        Problem::because(
+            "invalid-events",
+            format!("The body is not UTF-8 at byte {}.", error.valid_up_to() + 1),
+        )
+    })?;
     let inside = trim_start(text);
     let at = text.len() - inside.len();
     if !inside.starts_with('[') {
-        return if inside.is_empty() { Ok(()) } else { each.take(intake, rows, trim_end(inside), at, None) };
+        return if inside.is_empty() {
+            Ok(())
+        } else {
+            each.take(intake, rows, trim_end(inside), at, None)
+        };
     }
     intake.several()?;
     let mut failure = None;
     let mut json = serde_json::Deserializer::from_str(inside);
-    let elements = Elements { intake, rows, each, body: inside, at, failure: &mut failure };
+    let elements = Elements {
+        intake,
+        rows,
+        each,
+        body: inside,
+        at,
+        failure: &mut failure,
+    };
     let read = json.deserialize_seq(elements).and_then(|()| json.end());
     match (failure, read) {
         (Some(problem), _) => Err(problem),
@@ -94,7 +145,10 @@ pub(crate) fn take_document(intake: &Intake, rows: &mut Rows, body: &[u8], each:
             let wrong = Wrong::event(error.to_string());
             let index = rows.seen;
             rows.refuse(index, None, wrong);
-            Err(Box::new(super::answer::refused(rows.refused, &rows.refusals)))
+            Err(Box::new(super::answer::refused(
+                rows.refused,
+                &rows.refusals,
+            )))
         }
     }
 }

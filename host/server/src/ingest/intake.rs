@@ -51,7 +51,13 @@ type KeyAndPartition = (Option<Place>, u32);
 
 impl Intake {
     /// Takes one JSON text that lies at `at` in the payload; counts it, refused or not.
-    pub(crate) fn take_json(&self, rows: &mut Rows, text: &str, at: usize, line: Option<u64>) -> Answer<()> {
+    pub(crate) fn take_json(
+        &self,
+        rows: &mut Rows,
+        text: &str,
+        at: usize,
+        line: Option<u64>,
+    ) -> Answer<()> {
         let index = rows.seen;
         rows.seen += 1;
         match self.json_row(rows, text, at) {
@@ -77,21 +83,46 @@ impl Intake {
         let (key, partition) = self.key(rows, text, Some(at), found.key)?;
         let time = self.time(found.time)?;
         self.fits(text.len() + key.map_or(0, |key| key.len))?;
-        let value = Some(Place { at, len: text.len() });
-        Ok((Row { time, key, value, headers_len: 0, headers_at: 0 }, partition))
+        let value = Some(Place {
+            at,
+            len: text.len(),
+        });
+        Ok((
+            Row {
+                time,
+                key,
+                value,
+                headers_len: 0,
+                headers_at: 0,
+            },
+            partition,
+        ))
     }
 
     /// The key that the request or the pointer gives; `at` says where `text` lies in the payload, if it does.
-    pub(crate) fn key(&self, rows: &mut Rows, text: &str, at: Option<usize>, found: Option<&str>) -> Result<KeyAndPartition, Wrong> {
+    pub(crate) fn key(
+        &self,
+        rows: &mut Rows,
+        text: &str,
+        at: Option<usize>,
+        found: Option<&str>,
+    ) -> Result<KeyAndPartition, Wrong> {
         match &self.key {
             KeyFrom::Null => Ok((None, self.sticky)),
-            KeyFrom::Fixed(key) => Ok((Some(rows.fixed_key(key)), partition_of_key(key, self.partitions))),
+            KeyFrom::Fixed(key) => Ok((
+                Some(rows.fixed_key(key)),
+                partition_of_key(key, self.partitions),
+            )),
             KeyFrom::Pointer(pointer) => match key_text(found.unwrap_or("null")) {
                 Ok(None) => Ok((None, self.sticky)),
                 Ok(Some(key)) => {
-                    let partition = Rows::partition(Some(key.as_bytes()), self.partitions, self.sticky);
+                    let partition =
+                        Rows::partition(Some(key.as_bytes()), self.partitions, self.sticky);
                     let place = match (&key, at) {
-                        (Cow::Borrowed(key), Some(at)) => Place { at: at + (key.as_ptr().addr() - text.as_ptr().addr()), len: key.len() },
+                        (Cow::Borrowed(key), Some(at)) => Place {
+                            at: at + (key.as_ptr().addr() - text.as_ptr().addr()),
+                            len: key.len(),
+                        },
                         _ => rows.put(key.as_bytes()),
                     };
                     Ok((Some(place), partition))
@@ -106,10 +137,16 @@ impl Intake {
         match &self.time {
             TimeSource::Given(time) => Ok(*time),
             TimeSource::Pointer(pointer, unit) => {
-                let Some(raw) = found else { return Err(Wrong::at(pointer, "the event time is missing")) };
-                time_text(raw).and_then(|text| read_time(&text, *unit)).map_err(|reason| Wrong::at(pointer, reason))
+                let Some(raw) = found else {
+                    return Err(Wrong::at(pointer, "the event time is missing"));
+                };
+                time_text(raw)
+                    .and_then(|text| read_time(&text, *unit))
+                    .map_err(|reason| Wrong::at(pointer, reason))
             }
-            TimeSource::Header(name, _) => Err(Wrong::event(format!("the event time is missing: the header {name:?} should give it"))),
+            TimeSource::Header(name, _) => Err(Wrong::event(format!(
+                "the event time is missing: the header {name:?} should give it"
+            ))),
         }
     }
 
@@ -118,14 +155,24 @@ impl Intake {
         if bytes <= self.event_bytes {
             return Ok(());
         }
-        let reason = format!("the event has {bytes} bytes of key, value and headers; {} are allowed", self.event_bytes);
-        Err(Wrong { pointer: String::new(), reason, too_large: true })
+        let reason = format!(
+            "the event has {bytes} bytes of key, value and headers; {} are allowed",
+            self.event_bytes
+        );
+        Err(Wrong {
+            pointer: String::new(),
+            reason,
+            too_large: true,
+        })
     }
 
     /// Refuses several events where one time is given for all.
     pub(crate) fn several(&self) -> Answer<()> {
         if self.single {
-            return Err(Problem::because("invalid-request", "the header Event-Time is for a single event; typed events carry \"time\" each"));
+            return Err(Problem::because(
+                "invalid-request",
+                "the header Event-Time is for a single event; typed events carry \"time\" each",
+            ));
         }
         Ok(())
     }
@@ -134,9 +181,13 @@ impl Intake {
 /// The key in a JSON text: a string's characters, a number or truth value as it is written, null as none.
 fn key_text(raw: &str) -> Result<Option<Cow<'_, str>>, &'static str> {
     match raw.as_bytes().first() {
-        Some(b'"') => string_text(raw).map(Some).map_err(|()| "the key is a string that is no text (half of a surrogate pair)"),
+        Some(b'"') => string_text(raw)
+            .map(Some)
+            .map_err(|()| "the key is a string that is no text (half of a surrogate pair)"),
         Some(b'n') => Ok(None),
-        Some(b'{' | b'[') => Err("the key is an object or an array; point at a string, a number or a truth value"),
+        Some(b'{' | b'[') => {
+            Err("the key is an object or an array; point at a string, a number or a truth value")
+        }
         _ => Ok(Some(Cow::Borrowed(raw))),
     }
 }
@@ -144,9 +195,14 @@ fn key_text(raw: &str) -> Result<Option<Cow<'_, str>>, &'static str> {
 /// The time in a JSON text.
 fn time_text(raw: &str) -> Result<Cow<'_, str>, String> {
     match raw.as_bytes().first() {
-        Some(b'"') => string_text(raw).map_err(|()| "the event time is a string that is no text".into()),
+        Some(b'"') => {
+            string_text(raw).map_err(|()| "the event time is a string that is no text".into())
+        }
         Some(b'-' | b'0'..=b'9') => Ok(Cow::Borrowed(raw)),
-        _ => Err(format!("the event time is {}; a string or a number is needed", kind_of(raw))),
+        _ => Err(format!(
+            "the event time is {}; a string or a number is needed",
+            kind_of(raw)
+        )),
     }
 }
 

@@ -42,29 +42,42 @@ impl Front {
     /// Length of header and heads, as far as it is known.
     fn len_wanted(&self) -> usize {
         match self.bytes.get(..HEADER_BYTES) {
-            Some(_) => HEADER_BYTES.saturating_add((self.field(4) as usize).saturating_mul(ROW_HEAD_BYTES)),
+            Some(_) => {
+                HEADER_BYTES.saturating_add((self.field(4) as usize).saturating_mul(ROW_HEAD_BYTES))
+            }
             None => HEADER_BYTES,
         }
     }
 
     fn field(&self, at: usize) -> u32 {
-        self.bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+        self.bytes
+            .get(at..at + 4)
+            .and_then(|b| b.try_into().ok())
+            .map_or(0, u32::from_le_bytes)
     }
 
     /// Checks everything and adds the rows.
     pub(super) fn finish(self, intake: &Intake, rows: &mut Rows, payload: &[u8]) -> Answer<()> {
         let wrong = |detail: String| Problem::because("invalid-rows", detail);
         if self.bytes.len() < HEADER_BYTES {
-            return Err(wrong(format!("the body has {} bytes; its header alone has {HEADER_BYTES}", self.bytes.len())));
+            return Err(wrong(format!(
+                "the body has {} bytes; its header alone has {HEADER_BYTES}",
+                self.bytes.len()
+            )));
         }
-        let (version, count, payload_len, reserved) = (self.field(0), self.field(4), self.field(8), self.field(12));
+        let (version, count, payload_len, reserved) =
+            (self.field(0), self.field(4), self.field(8), self.field(12));
         if version != VERSION || reserved != 0 {
-            return Err(wrong(format!("the header says version {version}, reserved {reserved}; version {VERSION}, reserved 0 is known")));
+            return Err(wrong(format!(
+                "the header says version {version}, reserved {reserved}; version {VERSION}, reserved 0 is known"
+            )));
         }
         if self.bytes.len() != self.len_wanted() || payload.len() != payload_len as usize {
             let got = self.bytes.len() + payload.len();
             let announced = self.len_wanted() + payload_len as usize;
-            return Err(wrong(format!("the header announces {count} rows and {payload_len} bytes of payload, {announced} bytes in all; the body has {got}")));
+            return Err(wrong(format!(
+                "the header announces {count} rows and {payload_len} bytes of payload, {announced} bytes in all; the body has {got}"
+            )));
         }
         let heads = &self.bytes[HEADER_BYTES..];
         for row in 0..count as usize {
@@ -77,12 +90,24 @@ impl Front {
 fn take_row(intake: &Intake, rows: &mut Rows, mut head: RowHead, payload: &[u8]) -> Answer<()> {
     let index = rows.seen;
     rows.seen += 1;
-    let slice = |at: u32, len: u32| payload.get(at as usize..at as usize + len as usize).unwrap_or_default();
+    let slice = |at: u32, len: u32| {
+        payload
+            .get(at as usize..at as usize + len as usize)
+            .unwrap_or_default()
+    };
     if !head.fits(payload.len()) {
-        return Err(Problem::because("invalid-rows", format!("row {index} points outside the payload or has flags that aren't known")));
+        return Err(Problem::because(
+            "invalid-rows",
+            format!("row {index} points outside the payload or has flags that aren't known"),
+        ));
     }
-    if head.headers_len > 0 && !Headers(slice(head.value_at + head.value_len, head.headers_len)).are_valid() {
-        return Err(Problem::because("invalid-rows", format!("the headers of row {index} are not whole headers with UTF-8 names")));
+    if head.headers_len > 0
+        && !Headers(slice(head.value_at + head.value_len, head.headers_len)).are_valid()
+    {
+        return Err(Problem::because(
+            "invalid-rows",
+            format!("the headers of row {index} are not whole headers with UTF-8 names"),
+        ));
     }
     if let Err(wrong) = intake.fits(head.bytes()) {
         rows.refuse(index, None, wrong);
@@ -91,7 +116,10 @@ fn take_row(intake: &Intake, rows: &mut Rows, mut head: RowHead, payload: &[u8])
     if head.time == NO_TIME {
         head.time = intake.now;
     }
-    let key = head.flags.has(RowFlags::KEY).then(|| slice(head.key_at, head.key_len));
+    let key = head
+        .flags
+        .has(RowFlags::KEY)
+        .then(|| slice(head.key_at, head.key_len));
     let partition = Rows::partition(key, intake.partitions, intake.sticky);
     rows.push_head(head, partition)?;
     Ok(())
@@ -104,7 +132,19 @@ pub(super) fn take_raw(intake: &Intake, rows: &mut Rows, body: &[u8]) -> Answer<
         let (key, partition) = intake.key(rows, "null", None, None)?;
         intake.fits(body.len() + key.map_or(0, |key| key.len))?;
         let time = intake.time(None)?;
-        Ok::<_, Wrong>((super::rows::Row { time, key, value: Some(super::rows::Place { at: 0, len: body.len() }), headers_len: 0, headers_at: 0 }, partition))
+        Ok::<_, Wrong>((
+            super::rows::Row {
+                time,
+                key,
+                value: Some(super::rows::Place {
+                    at: 0,
+                    len: body.len(),
+                }),
+                headers_len: 0,
+                headers_at: 0,
+            },
+            partition,
+        ))
     })();
     match taken {
         Ok((row, partition)) => Ok(rows.push(row, partition)?),

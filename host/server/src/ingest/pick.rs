@@ -5,7 +5,9 @@
 //! surrogates in escapes), because skipped parts are only checked, never turned into values.
 
 use super::pointer::Pointer;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 use std::fmt;
 use tidemill_types::limits::JSON_DEPTH;
@@ -21,12 +23,20 @@ pub(crate) struct Found<'t> {
 ///
 /// # Errors
 /// What is wrong and where (line and column in `text`).
-pub(crate) fn pick<'t>(text: &'t str, key: Option<&Pointer>, time: Option<&Pointer>) -> Result<Found<'t>, String> {
+pub(crate) fn pick<'t>(
+    text: &'t str,
+    key: Option<&Pointer>,
+    time: Option<&Pointer>,
+) -> Result<Found<'t>, String> {
     if !is_shallow(text.as_bytes()) {
         return Err(format!("nested deeper than {JSON_DEPTH} levels"));
     }
     let mut found = Found::default();
-    let level = Level { key: key.map(Pointer::tokens), time: time.map(Pointer::tokens), found: &mut found };
+    let level = Level {
+        key: key.map(Pointer::tokens),
+        time: time.map(Pointer::tokens),
+        found: &mut found,
+    };
     level.read_whole(text).map_err(|error| error.to_string())?;
     Ok(found)
 }
@@ -42,7 +52,10 @@ impl<'p, 't> Level<'p, '_, 't> {
     /// Reads `text` as this value and nothing behind it.
     fn read_whole(self, text: &'t str) -> serde_json::Result<()> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let nested = matches!(text.trim_ascii_start().as_bytes().first(), Some(b'{' | b'['));
+        let nested = matches!(
+            text.trim_ascii_start().as_bytes().first(),
+            Some(b'{' | b'[')
+        );
         if self.ends_here() {
             self.deserialize(&mut json)?;
         } else if nested && (self.key.is_some() || self.time.is_some()) {
@@ -107,7 +120,10 @@ impl<'t> Visitor<'t> for Level<'_, '_, 't> {
     }
 
     fn visit_map<A: MapAccess<'t>>(mut self, mut members: A) -> Result<(), A::Error> {
-        while let Some((is_key, is_time)) = members.next_key_seed(Name { key: first(self.key), time: first(self.time) })? {
+        while let Some((is_key, is_time)) = members.next_key_seed(Name {
+            key: first(self.key),
+            time: first(self.time),
+        })? {
             if is_key || is_time {
                 members.next_value_seed(self.below(is_key, is_time))?;
             } else {
@@ -124,7 +140,9 @@ impl<'t> Visitor<'t> for Level<'_, '_, 't> {
         loop {
             let (is_key, is_time) = (key == Some(at), time == Some(at));
             let more = if is_key || is_time {
-                elements.next_element_seed(self.below(is_key, is_time))?.is_some()
+                elements
+                    .next_element_seed(self.below(is_key, is_time))?
+                    .is_some()
             } else {
                 elements.next_element::<IgnoredAny>()?.is_some()
             };
@@ -142,7 +160,10 @@ fn first(rest: Option<&[String]>) -> Option<&str> {
 
 /// An array index as RFC 6901 writes it.
 fn index(token: &str) -> Option<usize> {
-    let plain = token == "0" || !token.starts_with('0') && !token.is_empty() && token.bytes().all(|b| b.is_ascii_digit());
+    let plain = token == "0"
+        || !token.starts_with('0')
+            && !token.is_empty()
+            && token.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| token.parse().ok()).flatten()
 }
 
@@ -176,7 +197,9 @@ impl Visitor<'_> for Name<'_> {
 /// Whether the text is nested at most [`JSON_DEPTH`] deep. Counting brackets is nearly free and answers
 /// for almost every text; only many brackets are looked at one by one.
 fn is_shallow(text: &[u8]) -> bool {
-    text.len() < 2 * (JSON_DEPTH + 1) || memchr::memchr2_iter(b'{', b'[', text).count() <= JSON_DEPTH || depth(text) <= JSON_DEPTH
+    text.len() < 2 * (JSON_DEPTH + 1)
+        || memchr::memchr2_iter(b'{', b'[', text).count() <= JSON_DEPTH
+        || depth(text) <= JSON_DEPTH
 }
 
 /// The deepest nesting, as far as the text is JSON.

@@ -1,12 +1,12 @@
 //! What a request says about its events before its body is read: form, encoding, keys, times.
 
-use crate::body::Encoding;
 use super::forms::Each;
 use super::intake::{Intake, KeyFrom, TimeSource};
 use super::pointer::Pointer;
 use super::times::read_time;
 use super::{QUERY, TYPES};
 use crate::app::App;
+use crate::body::Encoding;
 use crate::problem::{Answer, Problem};
 use crate::query::Params;
 use axum::http::{HeaderMap, header, request::Parts};
@@ -42,16 +42,23 @@ impl Plan {
         let now = app.clock.now().micros();
         let event_time = header_time(&parts.headers, "event-time", TimeUnit::Rfc3339)?;
         if event_time.is_some() && form == Form::Packed {
-            return Err(Problem::because("invalid-request", "the header Event-Time is for a single event; packed rows carry their times"));
+            return Err(Problem::because(
+                "invalid-request",
+                "the header Event-Time is for a single event; packed rows carry their times",
+            ));
         }
         let time = match (event_time, &settings.time) {
             (Some(time), _) => TimeSource::Given(time),
             (None, TimeFrom::Ingest) => TimeSource::Given(now),
-            (None, TimeFrom::Value { pointer, unit }) => TimeSource::Pointer(Pointer::read(pointer)?, *unit),
-            (None, TimeFrom::Header { name, unit }) => match header_time(&parts.headers, name, *unit)? {
-                Some(time) => TimeSource::Given(time),
-                None => TimeSource::Header(name.clone(), *unit),
-            },
+            (None, TimeFrom::Value { pointer, unit }) => {
+                TimeSource::Pointer(Pointer::read(pointer)?, *unit)
+            }
+            (None, TimeFrom::Header { name, unit }) => {
+                match header_time(&parts.headers, name, *unit)? {
+                    Some(time) => TimeSource::Given(time),
+                    None => TimeSource::Header(name.clone(), *unit),
+                }
+            }
         };
         let intake = Intake {
             partitions: settings.partitions,
@@ -61,16 +68,28 @@ impl Plan {
             now,
             single: event_time.is_some(),
             event_bytes: app.http.event_bytes.as_usize(),
-            continue_on_error: params.one_of("on_error", &[("refuse", false), ("continue", true)])?.unwrap_or(false),
+            continue_on_error: params
+                .one_of("on_error", &[("refuse", false), ("continue", true)])?
+                .unwrap_or(false),
             sticky: app.sticky_partition(settings.partitions),
         };
-        Ok(Self { form, encoding, intake })
+        Ok(Self {
+            form,
+            encoding,
+            intake,
+        })
     }
 }
 
 fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
-    match (params.get("key"), params.parse_own("key_pointer", Pointer::read)?) {
-        (Some(_), Some(_)) => Err(Problem::because("invalid-request", "give key or key_pointer, not both")),
+    match (
+        params.get("key"),
+        params.parse_own("key_pointer", Pointer::read)?,
+    ) {
+        (Some(_), Some(_)) => Err(Problem::because(
+            "invalid-request",
+            "give key or key_pointer, not both",
+        )),
         (Some(key), None) => Ok(KeyFrom::Fixed(key.as_bytes().to_vec())),
         (None, Some(pointer)) => Ok(KeyFrom::Pointer(pointer)),
         (None, None) => match &topic.settings.key {
@@ -81,15 +100,28 @@ fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
 }
 
 fn header_time(headers: &HeaderMap, name: &str, unit: TimeUnit) -> Answer<Option<i64>> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
     let text = value.to_str().unwrap_or("?");
-    read_time(text, unit).map(Some).map_err(|reason| Problem::because("invalid-time", format!("the header {name:?}: {reason}")))
+    read_time(text, unit).map(Some).map_err(|reason| {
+        Problem::because("invalid-time", format!("the header {name:?}: {reason}"))
+    })
 }
 
 /// The form that `Content-Type` names.
 pub(super) fn form_of(headers: &HeaderMap, format: Format) -> Answer<Form> {
-    let given = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
-    let essence = given.map(|value| value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    let given = headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.to_str().unwrap_or("?"));
+    let essence = given.map(|value| {
+        value
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    });
     Ok(match essence.as_deref() {
         Some("application/json") => Form::Document(Each::Value),
         Some("application/x-ndjson" | "application/ndjson") => Form::Lines(Each::Value),
@@ -97,8 +129,14 @@ pub(super) fn form_of(headers: &HeaderMap, format: Format) -> Answer<Form> {
         Some("application/vnd.tidemill.events+ndjson") => Form::Lines(Each::Typed),
         Some("application/vnd.tidemill.batch") => Form::Packed,
         other if format == Format::Json => {
-            let got = other.map_or_else(|| "The header Content-Type is missing".to_owned(), |other| format!("Content-Type {other:?} is not taken"));
-            return Err(Problem::because("unsupported-media-type", format!("{got}; this topic takes {}", TYPES.join(", "))));
+            let got = other.map_or_else(
+                || "The header Content-Type is missing".to_owned(),
+                |other| format!("Content-Type {other:?} is not taken"),
+            );
+            return Err(Problem::because(
+                "unsupported-media-type",
+                format!("{got}; this topic takes {}", TYPES.join(", ")),
+            ));
         }
         _ => Form::Raw,
     })

@@ -19,15 +19,24 @@ impl Pointer {
         let wrong = || {
             Error::invalid(
                 "invalid-setting",
-                format!("{text:?} is not a JSON pointer: write a slash before each name, as in \"/carrier\" or \"/user/id\" (\"~0\" for '~', \"~1\" for '/')"),
+                format!(
+                    "{text:?} is not a JSON pointer: write a slash before each name, as in \"/carrier\" or \"/user/id\" (\"~0\" for '~', \"~1\" for '/')"
+                ),
             )
         };
         let tokens = match text.strip_prefix('/') {
-            Some(rest) => rest.split('/').map(unescape).collect::<Option<Vec<_>>>().ok_or_else(wrong)?,
+            Some(rest) => rest
+                .split('/')
+                .map(unescape)
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(wrong)?,
             None if text.is_empty() => Vec::new(),
             None => return Err(wrong()),
         };
-        Ok(Self { text: text.to_owned(), tokens })
+        Ok(Self {
+            text: text.to_owned(),
+            tokens,
+        })
     }
 
     /// Its names, unescaped.
@@ -64,11 +73,22 @@ mod tests {
 
     #[test]
     fn reads_pointers() {
-        for (text, tokens) in [("", vec![]), ("/a", vec!["a"]), ("/", vec![""]), ("/a~1b/m~0n/0", vec!["a/b", "m~n", "0"])] {
+        for (text, tokens) in [
+            ("", vec![]),
+            ("/a", vec!["a"]),
+            ("/", vec![""]),
+            ("/a~1b/m~0n/0", vec!["a/b", "m~n", "0"]),
+        ] {
             assert_eq!(Pointer::read(text).unwrap().tokens(), tokens, "{text:?}");
         }
         for bad in ["a", "a/b", "/a~2", "/a~"] {
-            assert!(Pointer::read(bad).unwrap_err().detail.contains("JSON pointer"), "{bad:?}");
+            assert!(
+                Pointer::read(bad)
+                    .unwrap_err()
+                    .detail
+                    .contains("JSON pointer"),
+                "{bad:?}"
+            );
         }
     }
 }

@@ -2,7 +2,9 @@
 //! what doesn't lie there as it is needed (keys with escapes, headers).
 
 use serde_json::{Value, json};
-use tidemill_types::{Error, ErrorKind, ROW_HEAD_BYTES, Result, RowFlags, RowHead, limits, partition_of_key};
+use tidemill_types::{
+    Error, ErrorKind, ROW_HEAD_BYTES, Result, RowFlags, RowHead, limits, partition_of_key,
+};
 
 /// Why one event was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +35,11 @@ impl Wrong {
     }
     /// About a place in it.
     pub(crate) fn at(pointer: impl ToString, reason: impl Into<String>) -> Self {
-        Self { pointer: pointer.to_string(), reason: reason.into(), too_large: false }
+        Self {
+            pointer: pointer.to_string(),
+            reason: reason.into(),
+            too_large: false,
+        }
     }
 }
 
@@ -82,14 +88,22 @@ impl Rows {
     /// Rows over a body of this length.
     pub(crate) fn over(body_len: usize) -> Self {
         let expected = (body_len / 128).clamp(1, 16 << 10);
-        Self { body_len, heads: Vec::with_capacity(expected), partitions: Vec::with_capacity(expected), ..Self::default() }
+        Self {
+            body_len,
+            heads: Vec::with_capacity(expected),
+            partitions: Vec::with_capacity(expected),
+            ..Self::default()
+        }
     }
 
     /// Puts bytes behind the body.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Place {
         let at = self.body_len + self.extra.len();
         self.extra.extend_from_slice(bytes);
-        Place { at, len: bytes.len() }
+        Place {
+            at,
+            len: bytes.len(),
+        }
     }
 
     /// Puts one header behind what was put last.
@@ -98,7 +112,8 @@ impl Rows {
     /// `too-large`.
     pub(crate) fn put_header(&mut self, name: &str, value: &[u8]) -> Result<usize> {
         let before = self.extra.len();
-        tidemill_types::encode_header(&mut self.extra, name, value).inspect_err(|_| self.extra.truncate(before))?;
+        tidemill_types::encode_header(&mut self.extra, name, value)
+            .inspect_err(|_| self.extra.truncate(before))?;
         Ok(self.extra.len() - before)
     }
 
@@ -142,8 +157,18 @@ impl Rows {
     pub(crate) fn refuse(&mut self, index: u64, line: Option<u64>, wrong: Wrong) {
         self.refused += 1;
         if self.refusals.len() < limits::LISTED_ERRORS {
-            let Wrong { pointer, reason, too_large } = wrong;
-            self.refusals.push(Refusal { index, line, pointer, reason, too_large });
+            let Wrong {
+                pointer,
+                reason,
+                too_large,
+            } = wrong;
+            self.refusals.push(Refusal {
+                index,
+                line,
+                pointer,
+                reason,
+                too_large,
+            });
         }
     }
 
@@ -173,7 +198,10 @@ fn head_of(row: Row) -> Result<RowHead> {
         flags = flags.with(RowFlags::TOMBSTONE);
     }
     let key = row.key.unwrap_or_default();
-    let value = row.value.unwrap_or(Place { at: row.headers_at, len: 0 });
+    let value = row.value.unwrap_or(Place {
+        at: row.headers_at,
+        len: 0,
+    });
     Ok(RowHead {
         time: row.time,
         key_at: small(key.at)?,
@@ -188,7 +216,8 @@ fn head_of(row: Row) -> Result<RowHead> {
 impl Refusal {
     /// As it is shown.
     pub(crate) fn to_json(&self) -> Value {
-        let mut shown = json!({"index": self.index, "pointer": self.pointer, "reason": self.reason});
+        let mut shown =
+            json!({"index": self.index, "pointer": self.pointer, "reason": self.reason});
         if let Some(line) = self.line {
             shown["line"] = json!(line);
         }

@@ -2,12 +2,12 @@
 //! nothing; a few may be on their way to the disk, and then the sender waits.
 
 use super::answer::{Landed, accepted, refused};
-use crate::body::BodyReader;
 use super::forms::{Each, take_lines};
 use super::intake::Intake;
 use super::rows::{Refusal, Rows};
 use super::{acknowledge, commit, count, off_path};
 use crate::app::App;
+use crate::body::BodyReader;
 use crate::problem::{Answer, Problem};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,13 @@ const IN_FLIGHT: usize = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Appends a body chunk by chunk.
-pub(super) async fn append(app: &App, topic: &Topic, intake: Intake, each: Each, reader: BodyReader) -> Answer {
+pub(super) async fn append(
+    app: &App,
+    topic: &Topic,
+    intake: Intake,
+    each: Each,
+    reader: BodyReader,
+) -> Answer {
     let mut flow = Flow {
         app,
         topic,
@@ -39,7 +45,12 @@ pub(super) async fn append(app: &App, topic: &Topic, intake: Intake, each: Each,
         refusals: Vec::new(),
     };
     match flow.run().await {
-        Ok(()) => Ok(accepted(&flow.landed, topic.settings.ack, flow.refused, &flow.refusals)),
+        Ok(()) => Ok(accepted(
+            &flow.landed,
+            topic.settings.ack,
+            flow.refused,
+            &flow.refusals,
+        )),
         Err(problem) => Err(flow.broken(problem).await),
     }
 }
@@ -87,7 +98,13 @@ impl Flow<'_> {
                 draft.append_in_place(self.topic.id, &rows.heads, &rows.partitions)?;
                 let mut ticket = commit(self.app, draft).await?;
                 let written = std::mem::take(&mut ticket.written);
-                self.in_flight.push_back(Chunk { events: rows.heads.len(), lines: self.lines, bytes: rows.bytes, written, ticket });
+                self.in_flight.push_back(Chunk {
+                    events: rows.heads.len(),
+                    lines: self.lines,
+                    bytes: rows.bytes,
+                    written,
+                    ticket,
+                });
             }
             while self.in_flight.len() > if more { IN_FLIGHT } else { 0 } {
                 self.oldest_lands().await?;
@@ -111,7 +128,12 @@ impl Flow<'_> {
                 return Ok(true);
             }
             if payload.len() > CHUNK_BYTES + self.intake.event_bytes {
-                let detail = format!("line {} has more than {} bytes; an event may have {}", self.lines + 1, payload.len(), self.intake.event_bytes);
+                let detail = format!(
+                    "line {} has more than {} bytes; an event may have {}",
+                    self.lines + 1,
+                    payload.len(),
+                    self.intake.event_bytes
+                );
                 return Err(Problem::because("too-large", detail));
             }
             let next = match border {
@@ -138,7 +160,9 @@ impl Flow<'_> {
         self.intake.sticky = self.app.sticky_partition(self.topic.settings.partitions);
         let mut rows = Rows::over(payload.len());
         rows.seen = self.seen;
-        let lines = off_path(payload.len(), || take_lines(&self.intake, &mut rows, payload, self.each, self.lines + 1))?;
+        let lines = off_path(payload.len(), || {
+            take_lines(&self.intake, &mut rows, payload, self.each, self.lines + 1)
+        })?;
         self.app.counted.refused.inc_by(rows.refused);
         self.seen = rows.seen;
         self.refused += rows.refused;
@@ -157,7 +181,9 @@ impl Flow<'_> {
     }
 
     async fn oldest_lands(&mut self) -> Answer<()> {
-        let Some(chunk) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(chunk) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
         acknowledge(self.topic, chunk.ticket).await?;
         self.landed.add(chunk.events, &chunk.written);
         self.durable_lines = chunk.lines;
@@ -176,6 +202,10 @@ impl Flow<'_> {
         if self.landed.count == 0 {
             return problem;
         }
-        Box::new(problem.member("committed", self.landed.to_json(self.durable_lines)).after_changes())
+        Box::new(
+            problem
+                .member("committed", self.landed.to_json(self.durable_lines))
+                .after_changes(),
+        )
     }
 }

@@ -10,7 +10,14 @@ use tidemill_types::Timestamp;
 pub(crate) fn read_time(text: &str, unit: TimeUnit) -> Result<i64, String> {
     let shift = match unit {
         TimeUnit::Rfc3339 => {
-            return plain_utc(text.as_bytes()).map_or_else(|| text.parse().map(Timestamp::micros).map_err(|e: tidemill_types::Error| e.detail), Ok);
+            return plain_utc(text.as_bytes()).map_or_else(
+                || {
+                    text.parse()
+                        .map(Timestamp::micros)
+                        .map_err(|e: tidemill_types::Error| e.detail)
+                },
+                Ok,
+            );
         }
         TimeUnit::Seconds => 6,
         TimeUnit::Millis => 3,
@@ -19,7 +26,10 @@ pub(crate) fn read_time(text: &str, unit: TimeUnit) -> Result<i64, String> {
     };
     scaled(text, shift).ok_or_else(|| {
         let shown: String = text.chars().take(60).collect();
-        format!("{shown:?} is not a number of {} since 1970", unit_name(unit))
+        format!(
+            "{shown:?} is not a number of {} since 1970",
+            unit_name(unit)
+        )
     })
 }
 
@@ -44,17 +54,28 @@ fn plain_utc(text: &[u8]) -> Option<i64> {
     }
     let year = two(0)? * 100 + two(2)?;
     let (month, day, hour, minute, second) = (two(5)?, two(8)?, two(11)?, two(14)?, two(17)?);
-    let fits = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day) && hour < 24 && minute < 60 && second < 60;
-    let (b'Z', fraction) = rest.split_last()? else { return None };
+    let fits = (1..=12).contains(&month)
+        && (1..=days_in(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    let (b'Z', fraction) = rest.split_last()? else {
+        return None;
+    };
     let micros = match fraction {
         [] => 0,
         [b'.', digits @ ..] if (1..=6).contains(&digits.len()) => {
-            let number = digits.iter().try_fold(0_i64, |sum, byte| Some(sum * 10 + i64::from(digit(*byte)?)))?;
+            let number = digits
+                .iter()
+                .try_fold(0_i64, |sum, byte| Some(sum * 10 + i64::from(digit(*byte)?)))?;
             number * POWERS[6 - digits.len()]
         }
         _ => return None,
     };
-    fits.then(|| (((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + micros)
+    fits.then(|| {
+        (((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000
+            + micros
+    })
 }
 
 const POWERS: [i64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -84,7 +105,9 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 /// A JSON number times 10^shift, downwards to a whole number, exactly.
 fn scaled(text: &str, shift: i32) -> Option<i64> {
-    let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (negative, rest) = text
+        .strip_prefix('-')
+        .map_or((false, text), |rest| (true, rest));
     let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
         None => (rest, 0),
@@ -95,10 +118,14 @@ fn scaled(text: &str, shift: i32) -> Option<i64> {
     }
     let mut number = 0_i128;
     for byte in whole.bytes().chain(fraction.bytes()) {
-        number = number.checked_mul(10)?.checked_add(i128::from(digit(byte)?))?;
+        number = number
+            .checked_mul(10)?
+            .checked_add(i128::from(digit(byte)?))?;
     }
     let number = if negative { -number } else { number };
-    let scale = shift.checked_add(exponent)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let scale = shift
+        .checked_add(exponent)?
+        .checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let power = |by: u32| 10_i128.checked_pow(by);
     let result = match power(scale.unsigned_abs()) {
         Some(power) if scale >= 0 => number.checked_mul(power)?,
@@ -120,8 +147,16 @@ mod tests {
         use TimeUnit::*;
         for (text, unit, micros) in [
             ("2013-01-01T10:15:00Z", Rfc3339, Some(1_357_035_300_000_000)),
-            ("2013-01-01T10:15:00.25Z", Rfc3339, Some(1_357_035_300_250_000)),
-            ("2013-01-01T11:15:00+01:00", Rfc3339, Some(1_357_035_300_000_000)),
+            (
+                "2013-01-01T10:15:00.25Z",
+                Rfc3339,
+                Some(1_357_035_300_250_000),
+            ),
+            (
+                "2013-01-01T11:15:00+01:00",
+                Rfc3339,
+                Some(1_357_035_300_000_000),
+            ),
             ("1969-12-31T23:59:59.999999Z", Rfc3339, Some(-1)),
             ("2012-02-29T00:00:00Z", Rfc3339, Some(1_330_473_600_000_000)),
             ("2013-02-29T00:00:00Z", Rfc3339, None),

@@ -39,7 +39,10 @@ struct TypedEvent<'t> {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a header's value is text or {\"base64\": \"…\"}")]
+#[serde(
+    untagged,
+    expecting = "a header's value is text or {\"base64\": \"…\"}"
+)]
 enum HeaderValue<'t> {
     Text(#[serde(borrow)] Cow<'t, str>),
     Bytes {
@@ -62,7 +65,13 @@ enum Body<'t> {
 }
 
 /// Takes one typed event whose text lies at `at` in the payload.
-pub(super) fn take(intake: &Intake, rows: &mut Rows, text: &str, at: usize, line: Option<u64>) -> Answer<()> {
+pub(super) fn take(
+    intake: &Intake,
+    rows: &mut Rows,
+    text: &str,
+    at: usize,
+    line: Option<u64>,
+) -> Answer<()> {
     let index = rows.seen;
     rows.seen += 1;
     match row(intake, rows, text, at) {
@@ -77,16 +86,24 @@ pub(super) fn take(intake: &Intake, rows: &mut Rows, text: &str, at: usize, line
 fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, u32), Wrong> {
     // The depth is checked before anything recursive reads the text.
     pick(text, None, None).map_err(Wrong::event)?;
-    let event: TypedEvent<'_> = serde_json::from_str(text).map_err(|error| Wrong::event(error.to_string()))?;
+    let event: TypedEvent<'_> =
+        serde_json::from_str(text).map_err(|error| Wrong::event(error.to_string()))?;
     let body = body(intake, &event)?;
     let headers = headers(&event)?;
     let inner: &str = match &body {
         Body::Tombstone => "null",
         Body::Here(json) => json,
-        Body::Bytes(bytes) if intake.format == Format::Json => std::str::from_utf8(bytes).map_err(|_| Wrong::at("/value_base64", "not UTF-8"))?,
+        Body::Bytes(bytes) if intake.format == Format::Json => {
+            std::str::from_utf8(bytes).map_err(|_| Wrong::at("/value_base64", "not UTF-8"))?
+        }
         Body::Bytes(_) => "null",
     };
-    let found = pick(inner, key_pointer(intake, &event), time_pointer(intake, &event)).map_err(|reason| Wrong::at(value_name(&event), reason))?;
+    let found = pick(
+        inner,
+        key_pointer(intake, &event),
+        time_pointer(intake, &event),
+    )
+    .map_err(|reason| Wrong::at(value_name(&event), reason))?;
     let time = time(intake, &event, &headers, found.time)?;
     let decoded_key = own_key(&event)?;
     let value_len = match &body {
@@ -94,13 +111,27 @@ fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, 
         Body::Here(json) => json.len(),
         Body::Bytes(bytes) => bytes.len(),
     };
-    let headers_len: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
-    intake.fits(value_len + headers_len + decoded_key.as_ref().and_then(Option::as_ref).map_or(0, |key| key.len()))?;
+    let headers_len: usize = headers
+        .iter()
+        .map(|(name, value)| 6 + name.len() + value.len())
+        .sum();
+    intake.fits(
+        value_len
+            + headers_len
+            + decoded_key
+                .as_ref()
+                .and_then(Option::as_ref)
+                .map_or(0, |key| key.len()),
+    )?;
 
     let (key, partition) = match decoded_key {
-        Some(key) => (key.as_ref().map(|key| rows.put(key)), Rows::partition(key.as_deref(), intake.partitions, intake.sticky)),
+        Some(key) => (
+            key.as_ref().map(|key| rows.put(key)),
+            Rows::partition(key.as_deref(), intake.partitions, intake.sticky),
+        ),
         None => {
-            let in_body = matches!(body, Body::Here(_)).then(|| at + (inner.as_ptr().addr() - text.as_ptr().addr()));
+            let in_body = matches!(body, Body::Here(_))
+                .then(|| at + (inner.as_ptr().addr() - text.as_ptr().addr()));
             intake.key(rows, inner, in_body, found.key)?
         }
     };
@@ -108,37 +139,73 @@ fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, 
     let (value, headers_at) = place(rows, &body, text, at, headers.is_empty());
     let mut written = 0;
     for (name, value) in &headers {
-        written += rows.put_header(name, value).map_err(|error| Wrong::at("/headers", error.detail))?;
+        written += rows
+            .put_header(name, value)
+            .map_err(|error| Wrong::at("/headers", error.detail))?;
     }
-    Ok((Row { time, key, value, headers_len: written, headers_at }, partition))
+    Ok((
+        Row {
+            time,
+            key,
+            value,
+            headers_len: written,
+            headers_at,
+        },
+        partition,
+    ))
 }
 
 /// Where the value lies: in the body as it came, or, when headers have to follow it, behind the body.
-fn place(rows: &mut Rows, body: &Body<'_>, text: &str, at: usize, in_place: bool) -> (Option<Place>, usize) {
+fn place(
+    rows: &mut Rows,
+    body: &Body<'_>,
+    text: &str,
+    at: usize,
+    in_place: bool,
+) -> (Option<Place>, usize) {
     match body {
         Body::Tombstone => (None, rows.put(b"").at),
-        Body::Here(json) if in_place => (Some(Place { at: at + (json.as_ptr().addr() - text.as_ptr().addr()), len: json.len() }), 0),
+        Body::Here(json) if in_place => (
+            Some(Place {
+                at: at + (json.as_ptr().addr() - text.as_ptr().addr()),
+                len: json.len(),
+            }),
+            0,
+        ),
         Body::Here(json) => (Some(rows.put(json.as_bytes())), 0),
         Body::Bytes(bytes) => (Some(rows.put(bytes)), 0),
     }
 }
 
 fn value_name(event: &TypedEvent<'_>) -> &'static str {
-    if event.value_base64.is_some() { "/value_base64" } else { "/value" }
+    if event.value_base64.is_some() {
+        "/value_base64"
+    } else {
+        "/value"
+    }
 }
 
 fn body<'e>(intake: &Intake, event: &'e TypedEvent<'_>) -> Result<Body<'e>, Wrong> {
     match (event.value, &event.value_base64, event.tombstone) {
         (None, None, true) => Ok(Body::Tombstone),
         (Some(value), None, true) if value.get() == "null" => Ok(Body::Tombstone),
-        (None, None, false) => Err(Wrong::event("\"value\" is missing; say \"value\", \"value_base64\" or \"tombstone\": true")),
+        (None, None, false) => Err(Wrong::event(
+            "\"value\" is missing; say \"value\", \"value_base64\" or \"tombstone\": true",
+        )),
         (Some(value), None, false) if intake.format == Format::Json => Ok(Body::Here(value.get())),
         (Some(value), None, false) => match serde_json::from_str::<String>(value.get()) {
             Ok(text) => Ok(Body::Bytes(Cow::Owned(text.into_bytes()))),
-            Err(_) => Err(Wrong::at("/value", "values of this topic are bytes: give text, or \"value_base64\"")),
+            Err(_) => Err(Wrong::at(
+                "/value",
+                "values of this topic are bytes: give text, or \"value_base64\"",
+            )),
         },
-        (None, Some(base64), false) => Ok(Body::Bytes(Cow::Owned(decode(base64).map_err(|reason| Wrong::at("/value_base64", reason))?))),
-        _ => Err(Wrong::event("give one of \"value\", \"value_base64\" and \"tombstone\": true")),
+        (None, Some(base64), false) => Ok(Body::Bytes(Cow::Owned(
+            decode(base64).map_err(|reason| Wrong::at("/value_base64", reason))?,
+        ))),
+        _ => Err(Wrong::event(
+            "give one of \"value\", \"value_base64\" and \"tombstone\": true",
+        )),
     }
 }
 
@@ -146,7 +213,9 @@ fn own_key<'e>(event: &'e TypedEvent<'_>) -> Result<Option<Option<Cow<'e, [u8]>>
     match (&event.key, &event.key_base64) {
         (None, None) => Ok(None),
         (Some(key), None) => Ok(Some(key.as_ref().map(|key| Cow::Borrowed(key.as_bytes())))),
-        (None, Some(base64)) => Ok(Some(Some(Cow::Owned(decode(base64).map_err(|reason| Wrong::at("/key_base64", reason))?)))),
+        (None, Some(base64)) => Ok(Some(Some(Cow::Owned(
+            decode(base64).map_err(|reason| Wrong::at("/key_base64", reason))?,
+        )))),
         (Some(_), Some(_)) => Err(Wrong::event("give one of \"key\" and \"key_base64\"")),
     }
 }
@@ -155,9 +224,10 @@ fn headers<'e>(event: &'e TypedEvent<'_>) -> Result<Vec<(&'e str, Cow<'e, [u8]>)
     let value = |(at, (name, value)): (usize, &'e (Cow<'_, str>, HeaderValue<'_>))| {
         let bytes = match value {
             HeaderValue::Text(text) => Cow::Borrowed(text.as_bytes()),
-            HeaderValue::Bytes { base64 } => {
-                Cow::Owned(decode(base64).map_err(|reason| Wrong::at(format!("/headers/{at}/1/base64"), reason))?)
-            }
+            HeaderValue::Bytes { base64 } => Cow::Owned(
+                decode(base64)
+                    .map_err(|reason| Wrong::at(format!("/headers/{at}/1/base64"), reason))?,
+            ),
         };
         Ok((name.as_ref(), bytes))
     };
@@ -165,12 +235,19 @@ fn headers<'e>(event: &'e TypedEvent<'_>) -> Result<Vec<(&'e str, Cow<'e, [u8]>)
 }
 
 fn decode(base64: &str) -> Result<Vec<u8>, String> {
-    STANDARD.decode(base64).map_err(|error| format!("not base64: {error}"))
+    STANDARD
+        .decode(base64)
+        .map_err(|error| format!("not base64: {error}"))
 }
 
-fn key_pointer<'i>(intake: &'i Intake, event: &TypedEvent<'_>) -> Option<&'i super::pointer::Pointer> {
+fn key_pointer<'i>(
+    intake: &'i Intake,
+    event: &TypedEvent<'_>,
+) -> Option<&'i super::pointer::Pointer> {
     match &intake.key {
-        KeyFrom::Pointer(pointer) if event.key.is_none() && event.key_base64.is_none() => Some(pointer),
+        KeyFrom::Pointer(pointer) if event.key.is_none() && event.key_base64.is_none() => {
+            Some(pointer)
+        }
         _ => None,
     }
 }
@@ -179,38 +256,65 @@ fn has_time(event: &TypedEvent<'_>) -> bool {
     event.time.is_some() || event.time_ms.is_some() || event.time_us.is_some()
 }
 
-fn time_pointer<'i>(intake: &'i Intake, event: &TypedEvent<'_>) -> Option<&'i super::pointer::Pointer> {
+fn time_pointer<'i>(
+    intake: &'i Intake,
+    event: &TypedEvent<'_>,
+) -> Option<&'i super::pointer::Pointer> {
     match &intake.time {
         TimeSource::Pointer(pointer, _) if !has_time(event) => Some(pointer),
         _ => None,
     }
 }
 
-fn time(intake: &Intake, event: &TypedEvent<'_>, headers: &[(&str, Cow<'_, [u8]>)], found: Option<&str>) -> Result<i64, Wrong> {
+fn time(
+    intake: &Intake,
+    event: &TypedEvent<'_>,
+    headers: &[(&str, Cow<'_, [u8]>)],
+    found: Option<&str>,
+) -> Result<i64, Wrong> {
     match (&event.time, event.time_ms, event.time_us) {
-        (Some(text), None, None) => read_time(text, TimeUnit::Rfc3339).map_err(|reason| Wrong::at("/time", reason)),
-        (None, Some(ms), None) => ms.checked_mul(1000).ok_or_else(|| Wrong::at("/time_ms", "out of range")),
+        (Some(text), None, None) => {
+            read_time(text, TimeUnit::Rfc3339).map_err(|reason| Wrong::at("/time", reason))
+        }
+        (None, Some(ms), None) => ms
+            .checked_mul(1000)
+            .ok_or_else(|| Wrong::at("/time_ms", "out of range")),
         (None, None, Some(us)) => Ok(us),
         (None, None, None) => match &intake.time {
             TimeSource::Header(name, unit) => {
                 let (_, value) = headers
                     .iter()
                     .rfind(|(other, _)| other == name)
-                    .ok_or_else(|| Wrong::at("/headers", format!("the event time is missing: the header {name:?} should give it")))?;
-                let text = std::str::from_utf8(value).map_err(|_| Wrong::at("/headers", format!("the header {name:?} is no text")))?;
+                    .ok_or_else(|| {
+                        Wrong::at(
+                            "/headers",
+                            format!(
+                                "the event time is missing: the header {name:?} should give it"
+                            ),
+                        )
+                    })?;
+                let text = std::str::from_utf8(value).map_err(|_| {
+                    Wrong::at("/headers", format!("the header {name:?} is no text"))
+                })?;
                 read_time(text, *unit).map_err(|reason| Wrong::at("/headers", reason))
             }
             _ => intake.time(found),
         },
-        _ => Err(Wrong::event("give one of \"time\", \"time_ms\" and \"time_us\"")),
+        _ => Err(Wrong::event(
+            "give one of \"time\", \"time_ms\" and \"time_us\"",
+        )),
     }
 }
 
 fn explicit_partition(intake: &Intake, event: &TypedEvent<'_>) -> Result<Option<u32>, Wrong> {
     match event.partition {
-        Some(partition) if partition >= intake.partitions => {
-            Err(Wrong::at("/partition", format!("the topic has {} partitions, counted from 0", intake.partitions)))
-        }
+        Some(partition) if partition >= intake.partitions => Err(Wrong::at(
+            "/partition",
+            format!(
+                "the topic has {} partitions, counted from 0",
+                intake.partitions
+            ),
+        )),
         other => Ok(other),
     }
 }

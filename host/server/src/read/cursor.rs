@@ -19,11 +19,16 @@ impl Cursor {
         };
         let mut positions = Vec::new();
         for pair in text.split(',') {
-            let position = pair.split_once(':').and_then(|(partition, offset)| Some((number(partition)?, number(offset)?)));
+            let position = pair
+                .split_once(':')
+                .and_then(|(partition, offset)| Some((number(partition)?, number(offset)?)));
             let Some((partition, offset)) = position else {
-                return Err(wrong("is not a list of partition:offset pairs, as in \"0:13,1:5\""));
+                return Err(wrong(
+                    "is not a list of partition:offset pairs, as in \"0:13,1:5\"",
+                ));
             };
-            let partition = u32::try_from(partition).map_err(|_| wrong("names a partition that can't be"))?;
+            let partition =
+                u32::try_from(partition).map_err(|_| wrong("names a partition that can't be"))?;
             positions.push((partition, offset));
             if positions.len() > limits::PARTITIONS as usize {
                 return Err(wrong("names more partitions than a topic can have"));
@@ -39,7 +44,10 @@ impl Cursor {
 
 /// A whole number in digits only.
 fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    text.bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
 }
 
 impl fmt::Display for Cursor {
@@ -58,11 +66,31 @@ mod tests {
 
     #[test]
     fn reads_and_writes() {
-        for (text, shown) in [("0:13,1:5", "0:13,1:5"), ("7:18446744073709551615", "7:18446744073709551615"), ("2:0,0:1", "0:1,2:0")] {
+        for (text, shown) in [
+            ("0:13,1:5", "0:13,1:5"),
+            ("7:18446744073709551615", "7:18446744073709551615"),
+            ("2:0,0:1", "0:1,2:0"),
+        ] {
             assert_eq!(Cursor::read(text).unwrap().to_string(), shown);
         }
-        for bad in ["", "0", "0:", ":1", "0:1,", "0:-1", "+0:1", "0:1,0:2", "4294967296:0", "0:18446744073709551616", "0:1;1:2"] {
-            assert_eq!(Cursor::read(bad).unwrap_err().code, "invalid-cursor", "{bad:?}");
+        for bad in [
+            "",
+            "0",
+            "0:",
+            ":1",
+            "0:1,",
+            "0:-1",
+            "+0:1",
+            "0:1,0:2",
+            "4294967296:0",
+            "0:18446744073709551616",
+            "0:1;1:2",
+        ] {
+            assert_eq!(
+                Cursor::read(bad).unwrap_err().code,
+                "invalid-cursor",
+                "{bad:?}"
+            );
         }
     }
 }

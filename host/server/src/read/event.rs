@@ -17,8 +17,17 @@ pub(super) enum Layout {
 }
 
 /// Appends an event to `out`.
-pub(super) fn write(out: &mut Vec<u8>, topic: &Topic, partition: u32, event: &Event<'_>, layout: Layout) {
-    put(out, format_args!("{{\"partition\":{partition},\"offset\":{},", event.offset));
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    topic: &Topic,
+    partition: u32,
+    event: &Event<'_>,
+    layout: Layout,
+) {
+    put(
+        out,
+        format_args!("{{\"partition\":{partition},\"offset\":{},", event.offset),
+    );
     match event.row.key {
         None => out.extend_from_slice(b"\"key\":null"),
         Some(key) => text_or_base64(out, "key", key),
@@ -39,11 +48,20 @@ pub(super) fn write(out: &mut Vec<u8>, topic: &Topic, partition: u32, event: &Ev
         out.push(b',');
         match std::str::from_utf8(value) {
             Ok(text) => string(out, text),
-            Err(_) => put(out, format_args!("{{\"base64\":\"{}\"}}", STANDARD.encode(value))),
+            Err(_) => put(
+                out,
+                format_args!("{{\"base64\":\"{}\"}}", STANDARD.encode(value)),
+            ),
         }
         out.push(b']');
     }
-    put(out, format_args!("],\"time\":\"{}\",\"ingest_time\":\"{}\"}}", event.row.time, event.ingest_time));
+    put(
+        out,
+        format_args!(
+            "],\"time\":\"{}\",\"ingest_time\":\"{}\"}}",
+            event.row.time, event.ingest_time
+        ),
+    );
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -62,7 +80,10 @@ pub(crate) fn text_or_base64(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
             put(out, format_args!("\"{name}\":"));
             string(out, text);
         }
-        Err(_) => put(out, format_args!("\"{name}_base64\":\"{}\"", STANDARD.encode(bytes))),
+        Err(_) => put(
+            out,
+            format_args!("\"{name}_base64\":\"{}\"", STANDARD.encode(bytes)),
+        ),
     }
 }
 
@@ -73,15 +94,22 @@ pub(crate) fn json_or_base64(out: &mut Vec<u8>, value: &[u8]) {
 
 /// Values that a packed batch or a function brought are not known to be JSON, so they are looked at here.
 fn json_value(out: &mut Vec<u8>, value: &[u8], layout: Layout) {
-    let is_json = simdutf8::basic::from_utf8(value).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let is_json = simdutf8::basic::from_utf8(value)
+        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     if !is_json {
-        put(out, format_args!("\"value_base64\":\"{}\"", STANDARD.encode(value)));
+        put(
+            out,
+            format_args!("\"value_base64\":\"{}\"", STANDARD.encode(value)),
+        );
         return;
     }
     out.extend_from_slice(b"\"value\":");
     let start = out.len();
     out.extend_from_slice(value);
     if layout == Layout::OneLine && memchr::memchr2(b'\n', b'\r', value).is_some() {
-        out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+        out[start..]
+            .iter_mut()
+            .filter(|byte| matches!(byte, b'\n' | b'\r'))
+            .for_each(|byte| *byte = b' ');
     }
 }

@@ -32,12 +32,18 @@ pub(super) struct Page {
 impl Page {
     /// All events with their partition, in the order they are shown.
     pub(super) fn events(&self) -> impl Iterator<Item = (u32, Event<'_>)> {
-        self.batches.iter().flat_map(|(partition, batch)| batch.iter().map(|event| (*partition, event)))
+        self.batches
+            .iter()
+            .flat_map(|(partition, batch)| batch.iter().map(|event| (*partition, event)))
     }
 
     /// Committed ends by partition.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u32, u64)> {
-        self.next.0.iter().zip(&self.ends).map(|((partition, next), end)| (*partition, end.unwrap_or(*next)))
+        self.next
+            .0
+            .iter()
+            .zip(&self.ends)
+            .map(|((partition, next), end)| (*partition, end.unwrap_or(*next)))
     }
 
     fn take(&mut self, place: usize, read: Read) {
@@ -64,14 +70,21 @@ pub(super) async fn page(app: &App, topic: &Topic, cursor: Cursor, want: Want) -
         () = app.stopping.cancelled() => false,
         () = app.clock.sleep(want.wait) => false,
     };
-    if came { once(app, topic, page.next, want.limit).await } else { Ok(page) }
+    if came {
+        once(app, topic, page.next, want.limit).await
+    } else {
+        Ok(page)
+    }
 }
 
 /// Waits until one of the partitions has events behind the cursor; false if that can't happen any more.
 pub(super) async fn arrival(app: &App, topic: &Topic, cursor: &Cursor) -> Answer<bool> {
     let mut ends = FuturesUnordered::new();
     for (partition, offset) in &cursor.0 {
-        let mut end = app.log.watch(PartitionId { topic: topic.id, partition: *partition })?;
+        let mut end = app.log.watch(PartitionId {
+            topic: topic.id,
+            partition: *partition,
+        })?;
         ends.push(async move { end.wait_for(|end| end > offset).await.is_ok() });
     }
     while let Some(came) = ends.next().await {
@@ -85,13 +98,22 @@ pub(super) async fn arrival(app: &App, topic: &Topic, cursor: &Cursor) -> Answer
 /// Reads what is there now.
 async fn once(app: &App, topic: &Topic, cursor: Cursor, limit: ReadLimit) -> Answer<Page> {
     let partitions = cursor.0.len();
-    let mut page = Page { batches: Vec::new(), count: 0, bytes: 0, ends: vec![None; partitions], next: cursor };
+    let mut page = Page {
+        batches: Vec::new(),
+        count: 0,
+        bytes: 0,
+        ends: vec![None; partitions],
+        next: cursor,
+    };
     let first = turn(&page.next);
     // First a fair share for each, then whatever is left for whoever has more.
     for fair in [true, false] {
         for nth in 0..partitions {
             let place = (first + nth) % partitions;
-            let left = ReadLimit { events: limit.events.saturating_sub(page.count), bytes: limit.bytes.saturating_sub(page.bytes) };
+            let left = ReadLimit {
+                events: limit.events.saturating_sub(page.count),
+                bytes: limit.bytes.saturating_sub(page.bytes),
+            };
             if left.events == 0 || (page.count > 0 && left.bytes == 0) {
                 break;
             }
@@ -99,8 +121,21 @@ async fn once(app: &App, topic: &Topic, cursor: Cursor, limit: ReadLimit) -> Ans
             if !fair && page.ends[place].is_some_and(|end| end <= offset) {
                 continue;
             }
-            let share = if fair { share_of(left, partitions - nth) } else { left };
-            let read = read(app, PartitionId { topic: topic.id, partition }, offset, share).await?;
+            let share = if fair {
+                share_of(left, partitions - nth)
+            } else {
+                left
+            };
+            let read = read(
+                app,
+                PartitionId {
+                    topic: topic.id,
+                    partition,
+                },
+                offset,
+                share,
+            )
+            .await?;
             page.take(place, read);
         }
     }
@@ -110,12 +145,18 @@ async fn once(app: &App, topic: &Topic, cursor: Cursor, limit: ReadLimit) -> Ans
 
 /// Whose turn it is to be read first: rotates as the cursor moves, so that a small limit starves nobody.
 fn turn(cursor: &Cursor) -> usize {
-    let sum = cursor.0.iter().fold(0_u64, |sum, (_, offset)| sum.wrapping_add(*offset));
+    let sum = cursor
+        .0
+        .iter()
+        .fold(0_u64, |sum, (_, offset)| sum.wrapping_add(*offset));
     usize::try_from(sum % (cursor.0.len() as u64).max(1)).unwrap_or(0)
 }
 
 fn share_of(left: ReadLimit, among: usize) -> ReadLimit {
-    ReadLimit { events: left.events.div_ceil(among), bytes: left.bytes.div_ceil(among) }
+    ReadLimit {
+        events: left.events.div_ceil(among),
+        bytes: left.bytes.div_ceil(among),
+    }
 }
 
 async fn read(app: &App, at: PartitionId, from: u64, limit: ReadLimit) -> Answer<Read> {
@@ -133,7 +174,10 @@ fn complete_ends(app: &App, topic: &Topic, page: &mut Page) -> Answer<()> {
     let ranges = super::bounds(app, topic)?;
     for ((partition, _), end) in page.next.0.iter().zip(&mut page.ends) {
         if end.is_none() {
-            *end = ranges.iter().find(|range| range.partition == *partition).map(|range| range.end);
+            *end = ranges
+                .iter()
+                .find(|range| range.partition == *partition)
+                .map(|range| range.end);
         }
     }
     Ok(())
@@ -145,10 +189,21 @@ mod tests {
 
     #[test]
     fn shares_are_fair_and_turns_rotate() {
-        let limit = ReadLimit { events: 10, bytes: 100 };
-        assert_eq!(share_of(limit, 3), ReadLimit { events: 4, bytes: 34 });
+        let limit = ReadLimit {
+            events: 10,
+            bytes: 100,
+        };
+        assert_eq!(
+            share_of(limit, 3),
+            ReadLimit {
+                events: 4,
+                bytes: 34
+            }
+        );
         assert_eq!(share_of(limit, 1), limit);
-        let turns: Vec<_> = (0..4).map(|offset| turn(&Cursor(vec![(0, offset), (1, 5), (2, 1)]))).collect();
+        let turns: Vec<_> = (0..4)
+            .map(|offset| turn(&Cursor(vec![(0, offset), (1, 5), (2, 1)])))
+            .collect();
         assert_eq!(turns, [0, 1, 2, 0]);
         assert_eq!(turn(&Cursor(vec![])), 0);
     }

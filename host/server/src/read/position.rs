@@ -19,7 +19,12 @@ enum Start {
 }
 
 /// The positions to read from, checked against what there is.
-pub(super) async fn start(app: &App, topic: &Topic, params: &Params<'_>, resumed: Option<Cursor>) -> Answer<Cursor> {
+pub(super) async fn start(
+    app: &App,
+    topic: &Topic,
+    params: &Params<'_>,
+    resumed: Option<Cursor>,
+) -> Answer<Cursor> {
     let partition = params.parse::<u32>("partition", "write a partition's number")?;
     let start = match resumed {
         Some(cursor) => Start::Cursor(cursor),
@@ -30,14 +35,23 @@ pub(super) async fn start(app: &App, topic: &Topic, params: &Params<'_>, resumed
     if let Some(partition) = partition {
         range_of(&ranges, topic, partition)?;
     }
-    let chosen = ranges.iter().filter(|range| partition.is_none_or(|partition| partition == range.partition));
+    let chosen = ranges
+        .iter()
+        .filter(|range| partition.is_none_or(|partition| partition == range.partition));
     match start {
-        Start::Earliest => Ok(Cursor(chosen.map(|range| (range.partition, range.start)).collect())),
-        Start::Latest => Ok(Cursor(chosen.map(|range| (range.partition, range.end)).collect())),
+        Start::Earliest => Ok(Cursor(
+            chosen.map(|range| (range.partition, range.start)).collect(),
+        )),
+        Start::Latest => Ok(Cursor(
+            chosen.map(|range| (range.partition, range.end)).collect(),
+        )),
         Start::Time(time) => {
             let mut positions = Vec::new();
             for range in chosen {
-                let at = PartitionId { topic: topic.id, partition: range.partition };
+                let at = PartitionId {
+                    topic: topic.id,
+                    partition: range.partition,
+                };
                 positions.push((range.partition, app.log.offset_at(at, time).await?));
             }
             Ok(Cursor(positions))
@@ -49,20 +63,39 @@ pub(super) async fn start(app: &App, topic: &Topic, params: &Params<'_>, resumed
 fn asked(params: &Params<'_>, partition: Option<u32>) -> Answer<Start> {
     let offset = params.parse::<u64>("offset", "write an offset")?;
     let cursor = params.parse_own("cursor", Cursor::read)?;
-    let from = params.one_of("from", &[("earliest", Start::EARLIEST), ("latest", Start::LATEST)])?;
+    let from = params.one_of(
+        "from",
+        &[("earliest", Start::EARLIEST), ("latest", Start::LATEST)],
+    )?;
     let time = params.parse_own("time", str::parse::<Timestamp>)?;
-    let given = [offset.is_some(), cursor.is_some(), from.is_some(), time.is_some()];
+    let given = [
+        offset.is_some(),
+        cursor.is_some(),
+        from.is_some(),
+        time.is_some(),
+    ];
     if given.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Problem::because("invalid-request", "give one of offset, cursor, from and time"));
+        return Err(Problem::because(
+            "invalid-request",
+            "give one of offset, cursor, from and time",
+        ));
     }
     match (offset, cursor, from, time) {
         (Some(offset), ..) => {
-            let partition = partition.ok_or_else(|| Problem::because("invalid-request", "offset needs partition"))?;
+            let partition = partition
+                .ok_or_else(|| Problem::because("invalid-request", "offset needs partition"))?;
             Ok(Start::Cursor(Cursor(vec![(partition, offset)])))
         }
-        (_, Some(_), ..) if partition.is_some() => Err(Problem::because("invalid-request", "a cursor names its partitions itself")),
+        (_, Some(_), ..) if partition.is_some() => Err(Problem::because(
+            "invalid-request",
+            "a cursor names its partitions itself",
+        )),
         (_, Some(cursor), ..) => Ok(Start::Cursor(cursor)),
-        (_, _, Some(latest), _) => Ok(if latest { Start::Latest } else { Start::Earliest }),
+        (_, _, Some(latest), _) => Ok(if latest {
+            Start::Latest
+        } else {
+            Start::Earliest
+        }),
         (_, _, _, Some(time)) => Ok(Start::Time(time)),
         _ => Ok(Start::Earliest),
     }
@@ -94,9 +127,17 @@ fn checked(mut cursor: Cursor, ranges: &[Range], topic: &Topic, clamp: bool) -> 
 
 fn out_of_range(partition: u32, offset: u64, range: &Range) -> Box<Problem> {
     let (start, end) = (range.start, range.end);
-    let detail = format!("Offset {offset} of partition {partition} is not between its start {start} and its end {end}.");
-    let problem = Problem::new("offset-out-of-range", detail).status(StatusCode::RANGE_NOT_SATISFIABLE);
-    Box::new(problem.member("partition", partition).member("start", json!(start)).member("end", json!(end)))
+    let detail = format!(
+        "Offset {offset} of partition {partition} is not between its start {start} and its end {end}."
+    );
+    let problem =
+        Problem::new("offset-out-of-range", detail).status(StatusCode::RANGE_NOT_SATISFIABLE);
+    Box::new(
+        problem
+            .member("partition", partition)
+            .member("start", json!(start))
+            .member("end", json!(end)),
+    )
 }
 
 #[cfg(test)]
@@ -114,9 +155,18 @@ mod tests {
     fn one_start_at_most() {
         assert_eq!(ask(""), Ok(Start::Earliest));
         assert_eq!(ask("from=latest"), Ok(Start::Latest));
-        assert_eq!(ask("partition=2&offset=7"), Ok(Start::Cursor(Cursor(vec![(2, 7)]))));
-        assert_eq!(ask("cursor=0:1,1:2"), Ok(Start::Cursor(Cursor(vec![(0, 1), (1, 2)]))));
-        assert_eq!(ask("time=1970-01-01T00:00:00Z"), Ok(Start::Time(Timestamp::from_micros(0))));
+        assert_eq!(
+            ask("partition=2&offset=7"),
+            Ok(Start::Cursor(Cursor(vec![(2, 7)])))
+        );
+        assert_eq!(
+            ask("cursor=0:1,1:2"),
+            Ok(Start::Cursor(Cursor(vec![(0, 1), (1, 2)])))
+        );
+        assert_eq!(
+            ask("time=1970-01-01T00:00:00Z"),
+            Ok(Start::Time(Timestamp::from_micros(0)))
+        );
         for (query, says) in [
             ("offset=7", "needs partition"),
             ("from=earliest&cursor=0:1", "one of"),

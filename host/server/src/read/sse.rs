@@ -17,7 +17,12 @@ use tidemill_log::{ReadLimit, Topic};
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// The answer whose body is the stream.
-pub(super) fn answer(app: Arc<App>, topic: Arc<Topic>, cursor: Cursor, limit: ReadLimit) -> Response<Body> {
+pub(super) fn answer(
+    app: Arc<App>,
+    topic: Arc<Topic>,
+    cursor: Cursor,
+    limit: ReadLimit,
+) -> Response<Body> {
     let stream = futures::stream::unfold(Some((app, topic, cursor, limit)), |state| async move {
         let (app, topic, cursor, limit) = state?;
         let (bytes, cursor) = next(&app, &topic, cursor, limit).await?;
@@ -25,19 +30,42 @@ pub(super) fn answer(app: Arc<App>, topic: Arc<Topic>, cursor: Cursor, limit: Re
         Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))
     });
     let mut answer = Response::new(Body::from_stream(stream));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    answer
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     answer
 }
 
 /// The next part of the stream and where it goes on; without that it ends there.
-async fn next(app: &App, topic: &Topic, cursor: Cursor, limit: ReadLimit) -> Option<(Vec<u8>, Option<Cursor>)> {
+async fn next(
+    app: &App,
+    topic: &Topic,
+    cursor: Cursor,
+    limit: ReadLimit,
+) -> Option<(Vec<u8>, Option<Cursor>)> {
     let before = cursor.clone();
-    let page = match page(app, topic, cursor, Want { limit, wait: Duration::ZERO }).await {
+    let page = match page(
+        app,
+        topic,
+        cursor,
+        Want {
+            limit,
+            wait: Duration::ZERO,
+        },
+    )
+    .await
+    {
         Ok(page) => page,
         Err(problem) => {
             let told = serde_json::json!({"code": problem.code, "detail": problem.detail});
-            return Some((format!("event: problem\ndata: {told}\n\n").into_bytes(), None));
+            return Some((
+                format!("event: problem\ndata: {told}\n\n").into_bytes(),
+                None,
+            ));
         }
     };
     if page.count == 0 {

@@ -41,7 +41,10 @@ struct RetentionRequest {
 
 /// What a request to change a topic says: only what may change, and what stays as it is.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with the settings to change")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with the settings to change"
+)]
 pub(super) struct TopicChange {
     partitions: Option<Value>,
     format: Option<Value>,
@@ -62,7 +65,10 @@ fn wrong(setting: &str, why: impl std::fmt::Display) -> Box<Problem> {
 }
 
 fn one_of<T: Copy>(setting: &str, text: &str, choices: &[(&str, T)]) -> Answer<T> {
-    let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    let found = choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         wrong(setting, format!("{text:?} is none of {}", names.join(", ")))
@@ -81,25 +87,43 @@ const UNITS: [(&str, TimeUnit); 5] = [
 ];
 
 fn name_of<T: PartialEq>(value: &T, choices: &[(&'static str, T)]) -> &'static str {
-    choices.iter().find(|(_, known)| known == value).map_or("?", |(name, _)| name)
+    choices
+        .iter()
+        .find(|(_, known)| known == value)
+        .map_or("?", |(name, _)| name)
 }
 
 impl TopicRequest {
     /// The settings asked for, with the defaults for what isn't said.
     pub(super) fn check(self) -> Answer<TopicSettings> {
         let default = TopicSettings::default();
-        let choose = |partitions: u64| u32::try_from(partitions).ok().filter(|n| (1..=limits::PARTITIONS).contains(n));
+        let choose = |partitions: u64| {
+            u32::try_from(partitions)
+                .ok()
+                .filter(|n| (1..=limits::PARTITIONS).contains(n))
+        };
         let partitions = match self.partitions {
             None => default.partitions,
-            Some(asked) => choose(asked).ok_or_else(|| wrong("partitions", format!("{asked} is not between 1 and {}", limits::PARTITIONS)))?,
+            Some(asked) => choose(asked).ok_or_else(|| {
+                wrong(
+                    "partitions",
+                    format!("{asked} is not between 1 and {}", limits::PARTITIONS),
+                )
+            })?,
         };
-        let format = self.format.map_or(Ok(default.format), |text| one_of("format", &text, &FORMATS))?;
+        let format = self
+            .format
+            .map_or(Ok(default.format), |text| one_of("format", &text, &FORMATS))?;
         let time = self.time.map_or(Ok(TimeFrom::Ingest), TimeRequest::check)?;
         if let Some(pointer) = &self.key {
             Pointer::read(pointer).map_err(|error| wrong("key", error.detail))?;
         }
-        if format == Format::Bytes && (self.key.is_some() || matches!(time, TimeFrom::Value { .. })) {
-            return Err(wrong("format", "\"bytes\" can't go with a key or a time from inside the value; it isn't looked into"));
+        if format == Format::Bytes && (self.key.is_some() || matches!(time, TimeFrom::Value { .. }))
+        {
+            return Err(wrong(
+                "format",
+                "\"bytes\" can't go with a key or a time from inside the value; it isn't looked into",
+            ));
         }
         Ok(TopicSettings {
             partitions,
@@ -107,18 +131,35 @@ impl TopicRequest {
             key: self.key,
             time,
             retention: self.retention.over(Retention::default())?,
-            cleanup: self.cleanup.map_or(Ok(default.cleanup), |text| one_of("cleanup", &text, &CLEANUPS))?,
-            ack: self.ack.map_or(Ok(default.ack), |text| one_of("ack", &text, &ACKS))?,
+            cleanup: self.cleanup.map_or(Ok(default.cleanup), |text| {
+                one_of("cleanup", &text, &CLEANUPS)
+            })?,
+            ack: self
+                .ack
+                .map_or(Ok(default.ack), |text| one_of("ack", &text, &ACKS))?,
         })
     }
 }
 
 impl TimeRequest {
     fn check(self) -> Answer<TimeFrom> {
-        let from = self.from.as_deref().unwrap_or(if self.pointer.is_some() { "value" } else { "ingest" });
-        let unit = self.unit.as_deref().map_or(Ok(TimeUnit::Rfc3339), |text| one_of("time.unit", text, &UNITS))?;
+        let from = self.from.as_deref().unwrap_or(if self.pointer.is_some() {
+            "value"
+        } else {
+            "ingest"
+        });
+        let unit = self.unit.as_deref().map_or(Ok(TimeUnit::Rfc3339), |text| {
+            one_of("time.unit", text, &UNITS)
+        })?;
         let only = |field: &str, is_given: bool| {
-            if is_given { Err(wrong(&format!("time.{field}"), format!("doesn't go with time.from = {from:?}"))) } else { Ok(()) }
+            if is_given {
+                Err(wrong(
+                    &format!("time.{field}"),
+                    format!("doesn't go with time.from = {from:?}"),
+                ))
+            } else {
+                Ok(())
+            }
         };
         match from {
             "ingest" => {
@@ -129,16 +170,27 @@ impl TimeRequest {
             }
             "value" => {
                 only("name", self.name.is_some())?;
-                let pointer = self.pointer.ok_or_else(|| wrong("time.pointer", "is missing; it says where in the value the time is, as in \"/time\""))?;
+                let pointer = self.pointer.ok_or_else(|| {
+                    wrong(
+                        "time.pointer",
+                        "is missing; it says where in the value the time is, as in \"/time\"",
+                    )
+                })?;
                 Pointer::read(&pointer).map_err(|error| wrong("time.pointer", error.detail))?;
                 Ok(TimeFrom::Value { pointer, unit })
             }
             "header" => {
                 only("pointer", self.pointer.is_some())?;
-                let name = self.name.filter(|name| !name.is_empty()).ok_or_else(|| wrong("time.name", "is missing; it names the header"))?;
+                let name = self
+                    .name
+                    .filter(|name| !name.is_empty())
+                    .ok_or_else(|| wrong("time.name", "is missing; it names the header"))?;
                 Ok(TimeFrom::Header { name, unit })
             }
-            other => Err(wrong("time.from", format!("{other:?} is none of ingest, value, header"))),
+            other => Err(wrong(
+                "time.from",
+                format!("{other:?} is none of ingest, value, header"),
+            )),
         }
     }
 }
@@ -148,11 +200,20 @@ impl RetentionRequest {
     fn over(self, was: Retention) -> Answer<Retention> {
         let age = match self.age {
             None => was.age,
-            Some(age) => age.map(|text| parse_duration(&text).map_err(|error| wrong("retention.age", error.detail))).transpose()?,
+            Some(age) => age
+                .map(|text| {
+                    parse_duration(&text).map_err(|error| wrong("retention.age", error.detail))
+                })
+                .transpose()?,
         };
         let bytes = match self.bytes {
             None => was.bytes,
-            Some(bytes) => bytes.map(|text| text.parse::<ByteSize>().map_err(|error| wrong("retention.bytes", error.detail))).transpose()?,
+            Some(bytes) => bytes
+                .map(|text| {
+                    text.parse::<ByteSize>()
+                        .map_err(|error| wrong("retention.bytes", error.detail))
+                })
+                .transpose()?,
         };
         Ok(Retention { age, bytes })
     }
@@ -172,7 +233,8 @@ impl TopicChange {
         ];
         for (field, asked) in named {
             if asked.is_some_and(|asked| asked != shown[field]) {
-                let detail = format!("{field} of an existing topic can't be changed; retention can.");
+                let detail =
+                    format!("{field} of an existing topic can't be changed; retention can.");
                 return Err(Problem::because("setting-fixed", detail));
             }
         }
@@ -183,7 +245,9 @@ impl TopicChange {
 /// A topic as it is shown.
 pub(super) fn to_json(topic: &Topic) -> Value {
     let mut shown = json!({"name": topic.name.as_str()});
-    if let (Value::Object(shown), Value::Object(settings)) = (&mut shown, settings_json(&topic.settings)) {
+    if let (Value::Object(shown), Value::Object(settings)) =
+        (&mut shown, settings_json(&topic.settings))
+    {
         shown.extend(settings);
     }
     shown
@@ -193,8 +257,12 @@ fn settings_json(settings: &TopicSettings) -> Value {
     let unit = |unit: &TimeUnit| name_of(unit, &UNITS);
     let time = match &settings.time {
         TimeFrom::Ingest => json!({"from": "ingest"}),
-        TimeFrom::Value { pointer, unit: u } => json!({"from": "value", "pointer": pointer, "unit": unit(u)}),
-        TimeFrom::Header { name, unit: u } => json!({"from": "header", "name": name, "unit": unit(u)}),
+        TimeFrom::Value { pointer, unit: u } => {
+            json!({"from": "value", "pointer": pointer, "unit": unit(u)})
+        }
+        TimeFrom::Header { name, unit: u } => {
+            json!({"from": "header", "name": name, "unit": unit(u)})
+        }
     };
     json!({
         "partitions": settings.partitions,
@@ -213,6 +281,17 @@ fn settings_json(settings: &TopicSettings) -> Value {
 /// Names of the settings in which two topics differ.
 pub(super) fn differences(one: &TopicSettings, other: &TopicSettings) -> Vec<&'static str> {
     let (one, other) = (settings_json(one), settings_json(other));
-    let fields = ["partitions", "format", "key", "time", "retention", "cleanup", "ack"];
-    fields.into_iter().filter(|field| one[*field] != other[*field]).collect()
+    let fields = [
+        "partitions",
+        "format",
+        "key",
+        "time",
+        "retention",
+        "cleanup",
+        "ack",
+    ];
+    fields
+        .into_iter()
+        .filter(|field| one[*field] != other[*field])
+        .collect()
 }
