@@ -3,7 +3,6 @@
 use crate::app::App;
 use crate::config::Config;
 use crate::metrics::HttpMetrics;
-use crate::recovery::StateRecovery;
 use crate::serve::serve;
 use crate::telemetry::start_telemetry;
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random, Shutdown};
 use tidemill_log::Log;
-use tidemill_processor::Processor;
+use tidemill_processor::{Processor, StateRecovery};
 use tidemill_state::Store;
 use tidemill_types::{Error, ErrorKind, Result};
 use tidemill_wasm::Sandbox;
@@ -86,7 +85,7 @@ impl Parts {
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());
         let log = Log::open(
             settings,
-            disk(),
+            Arc::new(Disk),
             objects.clone(),
             clock.clone(),
             random.clone(),
@@ -258,7 +257,4 @@ impl Host {
             .await
             .map_err(|e| Error::internal(format!("the host ended early: {e}")))?
     }
-}
-fn disk() -> Arc<dyn tidemill_env::files::Files> {
-    unimplemented!()
 }

@@ -25,7 +25,6 @@ mod operations;
 mod problem;
 mod query;
 mod read;
-mod recovery;
 mod routes;
 mod serve;
 mod suggest;
