@@ -61,7 +61,7 @@ fn typed_events_carry_everything() {
             "{event}"
         );
         let by_line = taken(&plan, event, |intake, rows, body| {
-            drop(take_lines(intake, rows, body, Each::Typed, 1).unwrap())
+            let _ = take_lines(intake, rows, body, Each::Typed, 1).unwrap();
         });
         assert_eq!(by_line, Ok(vec![expected]), "{event}");
     }
