@@ -6,9 +6,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The version of the package that is known to read our files and is built for common systems.
-const DUCKDB: &str = "duckdb==1.5.5";
-
 const SCRIPT: &str = "import duckdb, json, sys\nprint(json.dumps([list(r) for r in duckdb.sql(sys.argv[1]).fetchall()], default=str))";
 
 /// The rows of a query.
@@ -26,7 +23,7 @@ fn python() -> &'static PathBuf {
         let has_it = Command::new(&python).args(["-c", "import duckdb"]).output().is_ok_and(|o| o.status.success());
         if !has_it {
             run(Command::new("python3").args(["-m", "venv"]).arg(&place));
-            run(Command::new(&python).args(["-m", "pip", "install", "--quiet", DUCKDB]));
+            run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "-r"]).arg(repository().join("tests/requirements.txt")));
         }
         python
     })

@@ -13,6 +13,10 @@ pub type Settings<'a> = &'a [(&'a str, &'a str)];
 /// How long anything may take before a test calls it hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// `$1` mount point, `$2` size, `$3` program; keeps the process number.
+const MOUNT_AND_SERVE: &str =
+    r#"mount -t tmpfs -o "size=$2" tmpfs "$1" && exec "$3" serve --listen 127.0.0.1:0 --dir "$1/data""#;
+
 /// A running host.
 pub struct Host {
     process: Child,
@@ -28,9 +32,22 @@ impl Host {
 
     /// Starts a host; gives its standard error if it ends instead of becoming ready.
     pub fn try_start(dir: &Path, settings: Settings<'_>) -> Result<Self, String> {
-        let mut process = Command::new(program())
-            .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
-            .arg(dir)
+        let mut command = Command::new(program());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--dir"]).arg(dir);
+        Self::launch(command, settings)
+    }
+
+    /// Starts a host whose directory is a small disk (a `tmpfs` of `size`, as `mount` writes it) that only
+    /// the host sees; others reach it through `/proc/PID/root`.
+    pub fn start_on_small_disk(mount_point: &Path, size: &str, settings: Settings<'_>) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT_AND_SERVE, "sh"]);
+        command.arg(mount_point).arg(size).arg(program());
+        Self::launch(command, settings).unwrap_or_else(|stderr| panic!("the host did not start on a small disk: {stderr}"))
+    }
+
+    fn launch(mut command: Command, settings: Settings<'_>) -> Result<Self, String> {
+        let mut process = command
             .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

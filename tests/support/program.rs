@@ -10,12 +10,13 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
 }
 
-/// The `tidemill` program, built in the profile of the tests.
+/// The `tidemill` program, built in the profile of the tests; with the same selection of packages, so
+/// that after `cargo test --workspace` nothing is left to compile.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "tidemill-cli", "--message-format", "json"])
+            .args(["build", "--quiet", "--workspace", "--bins", "--tests", "--message-format", "json"])
             .current_dir(repository())
             .output()
             .expect("cargo runs");
@@ -23,8 +24,8 @@ pub fn program() -> &'static Path {
         String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .next_back()
+            .filter(|message| message["target"]["name"] == "tidemill" && message["target"]["kind"][0] == "bin" && message["profile"]["test"] == false)
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .expect("cargo names the executable")
     })
 }

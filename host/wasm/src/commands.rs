@@ -2,6 +2,11 @@
 
 use tidemill_types::{Headers, Timestamp};
 
+mod check;
+mod head;
+
+use head::{CommandHead, Op};
+
 /// What became of one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -53,8 +58,12 @@ pub enum Command<'a> {
 
 /// A checked answer of a guest. `processed` events have an outcome; if it is less than the batch's
 /// count, the next event stopped the batch ([`Commands::stopped`]).
+#[derive(Clone, Copy, Debug)]
 pub struct Commands<'a> {
-    _bytes: &'a [u8],
+    outcomes: &'a [u8],
+    heads: &'a [[u8; head::BYTES]],
+    payload: &'a [u8],
+    stop: Option<Stop<'a>>,
 }
 
 /// Why a batch stopped before its end.
@@ -72,31 +81,71 @@ impl<'a> Commands<'a> {
     ///
     /// # Errors
     /// A sentence that says which byte is wrong; to be treated like a trap.
-    pub fn parse(bytes: &'a [u8], events: usize, slots: usize, outputs: usize) -> Result<Self, String> {
-        let _ = (bytes, events, slots, outputs);
-        unimplemented!("helper")
+    pub fn parse(
+        bytes: &'a [u8],
+        events: usize,
+        slots: usize,
+        outputs: usize,
+    ) -> Result<Self, String> {
+        check::answer(bytes, events, slots, outputs)
     }
+
     /// Events with an outcome: the first so many of the batch.
     pub fn processed(&self) -> usize {
-        unimplemented!("helper")
+        self.outcomes.len()
     }
+
     /// Why the event behind the processed ones stopped the batch, if it did.
     pub fn stopped(&self) -> Option<Stop<'a>> {
-        unimplemented!("helper")
+        self.stop
     }
+
     /// Outcome of a processed event.
+    ///
+    /// # Panics
+    /// When `event` is not a processed one.
     pub fn outcome(&self, event: usize) -> Outcome {
-        let _ = event;
-        unimplemented!("helper")
+        match self.outcomes[event] {
+            0 => Outcome::Filtered,
+            1 => Outcome::Effect,
+            2 => Outcome::Skip,
+            3 => Outcome::DeadLetter,
+            _ => Outcome::Undecodable,
+        }
     }
+
     /// The words that came with a skip, dead letter or decode failure of an event (empty if none).
     pub fn reason(&self, event: usize) -> &'a str {
-        let _ = event;
-        unimplemented!("helper")
+        let first = self
+            .heads
+            .partition_point(|head| (CommandHead::read(head).event as usize) < event);
+        self.heads[first..]
+            .iter()
+            .map(CommandHead::read)
+            .take_while(|head| head.event as usize == event)
+            .find(|head| head.op() == Some(Op::Reason))
+            .map_or("", |head| head.text(self.payload))
     }
+
     /// All commands with the event they belong to, by event in order. State commands: at most one per
     /// key and slot, tagged with the last event that touched it.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Command<'a>)> {
-        std::iter::empty()
+        let payload = self.payload;
+        self.heads.iter().filter_map(move |head| {
+            let head = CommandHead::read(head);
+            let command = match head.op()? {
+                Op::Emit => Command::Emit(head.emit(payload)),
+                Op::Set => Command::Set {
+                    slot: head.port,
+                    value: head.value(payload),
+                },
+                Op::Delete => Command::Delete { slot: head.port },
+                Op::Reason | Op::StopReason => return None,
+            };
+            Some((head.event as usize, command))
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,25 @@
 //! back as data. Knows nothing of offsets' meaning or transactions.
 //!
 //! The packed layouts are those of `wit/README.md`.
+//!
+//! ```
+//! use tidemill_wasm::{Sandbox, Settings};
+//!
+//! let sandbox = Sandbox::new(Settings { cache_dir: None, instances: 4 }).unwrap();
+//! let refused = sandbox.compile(b"\0asm\x01\0\0\0").unwrap_err();
+//! assert!(refused.detail.starts_with("core module: "));
+//! ```
 
 mod batch;
 mod commands;
 mod sandbox;
 
+#[cfg(test)]
+mod golden;
+
 pub use batch::{BatchPacker, StateCell};
 pub use commands::{Command, Commands, Emit, Outcome, Stop};
 pub use sandbox::{
-    Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine, Sandbox, Settings,
+    Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
+    Sandbox, Settings,
 };

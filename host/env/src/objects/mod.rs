@@ -1,9 +1,20 @@
 //! Object storage: a local folder, S3, GCS or Azure behind five verbs.
 
+mod create;
+#[cfg(any(test, feature = "sim"))]
+mod memory;
+mod probe;
+mod store;
+#[cfg(test)]
+mod tests;
+
+#[cfg(any(test, feature = "sim"))]
+pub use memory::{Faults, MemoryObjects};
+
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
 
 /// What became of a create-if-absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +34,7 @@ pub struct Objects(Arc<dyn Backend>);
 pub trait Backend: Send + Sync {
     /// The whole object; `object-not-found` if it is absent.
     async fn get(&self, path: &str) -> Result<Bytes>;
-    /// Some bytes of an object.
+    /// Exactly these bytes of an object; `object-not-found` if it is absent, `Corrupt` if it is shorter.
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
     /// Its size, or `None` if it is absent.
     async fn size(&self, path: &str) -> Result<Option<u64>>;
@@ -33,7 +44,7 @@ pub trait Backend: Send + Sync {
     /// Uploads a local file under a name nobody else uses; not conditional, so it may be in parts.
     /// Durable when it returns.
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()>;
-    /// All paths below a prefix, in no order.
+    /// All paths below a folder (`a/b/`; the empty prefix is everything), in no order.
     async fn list(&self, prefix: &str) -> Result<Vec<String>>;
     /// Deletes; absent is fine.
     async fn delete(&self, path: &str) -> Result<()>;
@@ -45,15 +56,14 @@ impl Objects {
         Self(backend)
     }
 
-    /// Opens what `url` names: a local folder (a path), `s3://bucket/prefix`, `gs://…` or `az://…`;
+    /// Opens what `url` names: a local folder (a path, created if missing), `s3://bucket/prefix`, `gs://…` or `az://…`;
     /// credentials and endpoints come from `options` (keys as object_store names them, such as
     /// `aws_endpoint`) and, behind them, from the usual environment variables of each cloud.
     ///
     /// # Errors
     /// `invalid-storage` when the address or an option makes no sense.
     pub fn open(url: &str, options: &[(String, String)]) -> Result<Self> {
-        let _ = (url, options);
-        unimplemented!("helper")
+        store::open(url, options)
     }
 
     /// Proves that create-if-absent works here: creates, is refused a second time, and of sixteen at
@@ -62,8 +72,7 @@ impl Objects {
     /// # Errors
     /// `storage-not-conditional` where the storage ignores the condition: it can't be used.
     pub async fn probe(&self, nonce: &str) -> Result<()> {
-        let _ = nonce;
-        unimplemented!("helper")
+        probe::probe(self, nonce).await
     }
 }
 
@@ -72,4 +81,18 @@ impl std::ops::Deref for Objects {
     fn deref(&self) -> &Self::Target {
         &*self.0
     }
+}
+
+fn absent(path: &str) -> Error {
+    Error::not_found(
+        "object-not-found",
+        format!("there is no object {path:?} in the storage"),
+    )
+}
+
+fn too_short(path: &str, range: &Range<u64>) -> Error {
+    Error::corrupt(format!(
+        "the object {path:?} ends before byte {}, which it had when it was written",
+        range.end
+    ))
 }

@@ -1,0 +1,91 @@
+//! Functions over events that lie ready: how fast each of the demo's four gets through them, with
+//! transactions and syncs on.
+
+use super::host::Host;
+use crate::build;
+use crate::client::Client;
+use crate::demo::{self, FUNCTIONS, RAW};
+use crate::failure::{Failure, Result};
+use crate::functions::lag;
+use crate::produce::{self, Order};
+use crate::progress::{Stopwatch, pause};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+const PARTITIONS: u32 = 4;
+const POLL: Duration = Duration::from_millis(2);
+/// How often January is written at most: as long as writing may take.
+const ROUNDS: u32 = 100;
+/// A function that takes this much longer than it was given is stuck.
+const PATIENCE: u32 = 20;
+
+/// A host with the four functions, each paused.
+pub(super) async fn deployed(dir: &Path, names: &[&str]) -> Result<Host> {
+    let built = build::build(&demo::functions_dir()?)?;
+    let host = Host::start(dir)?;
+    demo::deploy(&host.client, &built, names, PARTITIONS).await?;
+    Ok(host)
+}
+
+/// Each function alone, in the order of the stream.
+pub(super) async fn measure(dir: &Path, time: Duration) -> Result<Value> {
+    let host = deployed(dir, &FUNCTIONS).await?;
+    for name in FUNCTIONS {
+        act(&host.client, name, "pause").await?;
+    }
+    let january = demo::functions_dir()?.join("data/flights-2013-01.csv.gz");
+    let order = Order {
+        topic: RAW.into(),
+        in_flight: 4,
+        ..Order::default()
+    };
+    let watch = Stopwatch::start();
+    let mut rounds = 0;
+    while rounds == 0 || (watch.elapsed() < time && rounds < ROUNDS) {
+        produce::file(&host.client, &january, &order).await?;
+        rounds += 1;
+    }
+    let mut rows = Vec::new();
+    for name in FUNCTIONS {
+        rows.push(one(&host, name, time * PATIENCE).await?);
+    }
+    Ok(rows.into())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "measured rates")]
+async fn one(host: &Host, name: &str, patience: Duration) -> Result<Value> {
+    let ready = lag(&host.client.get(&["v1", "functions", name], &[]).await?);
+    let before = host.usage();
+    let watch = Stopwatch::start();
+    act(&host.client, name, "resume").await?;
+    let report = loop {
+        let report = host.client.get(&["v1", "functions", name], &[]).await?;
+        if lag(&report) == 0 {
+            break report;
+        }
+        if watch.elapsed() > patience {
+            return Err(Failure::failed(
+                "stalled",
+                format!("{name} has {} events left after {patience:?}", lag(&report)),
+            ));
+        }
+        pause(POLL).await;
+    };
+    let seconds = watch.elapsed().as_secs_f64();
+    let cpu = host.cpu_seconds(before);
+    Ok(json!({
+        "function": name, "events": ready, "emitted": report["counts"]["emitted"], "seconds": seconds,
+        "events_per_second": ready as f64 / seconds,
+        "events_per_cpu_second": ready as f64 / cpu.max(0.01),
+        "memory": host.memory(),
+    }))
+}
+
+async fn act(client: &Client, name: &str, verb: &str) -> Result<()> {
+    client
+        .send(client.request(Method::POST, &["v1", "functions", name, verb], &[]))
+        .await
+        .map(drop)
+}

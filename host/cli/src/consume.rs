@@ -1,0 +1,448 @@
+//! `tidemill consume`: events of a topic, to the end or as they come.
+
+mod template;
+
+use crate::client::Client;
+use crate::failure::{Failure, Result};
+use crate::print;
+use clap::Args;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+use template::Template;
+
+/// Most events of one answer.
+const PAGE: u64 = 5_000;
+/// How long the host may hold a poll while there is nothing.
+const WAIT: &str = "20s";
+
+/// Read events of a topic: those that are there now, or with `--follow` also those to come.
+///
+/// Without a format each event is one line of JSON with its place, key, headers and times.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  tidemill consume flights --limit 3\n  tidemill consume alerts --follow -f '%p %o %k %v\\n'\n\nFormat: %p partition, %o offset, %k key, %v value, %h headers, %t event time, %i ingest time, %% percent, \\n newline, \\t tab, \\\\ backslash."
+)]
+pub(crate) struct Consume {
+    /// The topic.
+    topic: String,
+    /// Go on with events as they come.
+    #[arg(long)]
+    follow: bool,
+    /// Where to start: `earliest`, `latest` or, with --partition, an offset. Follows from the latest
+    /// and reads from the earliest if not said.
+    #[arg(long, value_name = "WHERE")]
+    from: Option<String>,
+    /// Only this partition.
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// Start with the first event of at least this event time.
+    #[arg(long, value_name = "RFC3339", conflicts_with = "from")]
+    time: Option<String>,
+    /// Stop after so many events.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// How to print an event.
+    #[arg(short, long, value_name = "TEMPLATE", conflicts_with = "output")]
+    format: Option<Template>,
+    /// `ndjson`: one event a line; `json`: one array.
+    #[arg(short, long, value_parser = ["ndjson", "json"], default_value = "ndjson")]
+    output: String,
+}
+
+/// An event as the host writes it.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+struct Event<'a> {
+    partition: u32,
+    offset: u64,
+    key: Option<String>,
+    key_base64: Option<String>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+    value_base64: Option<String>,
+    headers: Vec<(String, Value)>,
+    time: String,
+    ingest_time: String,
+    tombstone: bool,
+}
+
+/// What the topic looks like when reading starts.
+struct Layout {
+    /// Values are bytes, and JSON texts in answers only stand for them.
+    bytes: bool,
+    /// Start and end of each partition.
+    ranges: BTreeMap<u32, (u64, u64)>,
+}
+
+pub(crate) async fn perform(host: &str, args: &Consume) -> Result<()> {
+    let client = Client::new(host)?;
+    let layout = layout(&client.get(&["v1", "topics", &args.topic], &[]).await?);
+    let mut place = start(args, &layout)?;
+    let mut printer = Printer {
+        args,
+        bytes: layout.bytes,
+        out: print::stdout(),
+        printed: 0,
+    };
+    printer.open()?;
+    // Without --follow the topic is read up to where it ended at the beginning.
+    let ends = (!args.follow).then(|| {
+        layout
+            .ranges
+            .iter()
+            .map(|(&partition, &(_, end))| (partition, end))
+            .collect()
+    });
+    while printer.wanted() > 0 {
+        let limit = printer.wanted().min(PAGE).to_string();
+        let mut query: Vec<(&str, &str)> = place
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        query.push(("limit", &limit));
+        if args.follow {
+            query.push(("wait", WAIT));
+        }
+        let request = client
+            .request(
+                Method::GET,
+                &["v1", "topics", &args.topic, "events"],
+                &query,
+            )
+            .header("accept", "application/x-ndjson");
+        let answer = client.send(request).await?;
+        let cursor = answer
+            .headers()
+            .get("tidemill-next")
+            .and_then(|value| value.to_str().ok())
+            .map(String::from);
+        let cursor = cursor.ok_or_else(|| {
+            Failure::failed("strange-answer", "the host does not say where to go on")
+        })?;
+        let page = client.body(answer).await?;
+        printer.page(&page, ends.as_ref())?;
+        let next = positions(&cursor)?;
+        if ends
+            .as_ref()
+            .is_some_and(|ends| page.is_empty() || reached(&next, ends, args.partition))
+        {
+            break;
+        }
+        place = follow_on(&next, cursor, args.partition);
+    }
+    printer.close()
+}
+
+fn layout(topic: &Value) -> Layout {
+    let ranges = topic["ranges"].as_array().into_iter().flatten();
+    let field = |range: &Value, name: &str| range[name].as_u64().unwrap_or(0);
+    Layout {
+        bytes: topic["format"] == "bytes",
+        ranges: ranges
+            .filter_map(|range| {
+                let partition = u32::try_from(range["partition"].as_u64()?).ok()?;
+                Some((partition, (field(range, "start"), field(range, "end"))))
+            })
+            .collect(),
+    }
+}
+
+/// Where the first page starts, as query parameters.
+fn start(args: &Consume, layout: &Layout) -> Result<Vec<(&'static str, String)>> {
+    let mut place = Vec::new();
+    if let Some(time) = &args.time {
+        place.push(("time", time.clone()));
+        place.extend(
+            args.partition
+                .map(|partition| ("partition", partition.to_string())),
+        );
+        return Ok(place);
+    }
+    let from = args
+        .from
+        .as_deref()
+        .unwrap_or(if args.follow { "latest" } else { "earliest" });
+    let Some(partition) = args.partition else {
+        return match from {
+            "earliest" | "latest" => Ok(vec![("from", from.into())]),
+            _ => Err(Failure::usage(
+                "invalid-start",
+                format!("--from {from:?} is neither earliest nor latest"),
+            )
+            .hint("an offset needs --partition; a time goes into --time")),
+        };
+    };
+    let (first, end) = *layout.ranges.get(&partition).ok_or_else(|| {
+        let partitions = layout.ranges.len();
+        Failure::not_found(
+            "partition-not-found",
+            format!("{} has {partitions} partitions, counted from 0", args.topic),
+        )
+    })?;
+    let offset = match from {
+        "earliest" => first,
+        "latest" => end,
+        offset => offset.parse().map_err(|_| {
+            Failure::usage(
+                "invalid-start",
+                format!("--from {from:?} is neither earliest, latest nor an offset"),
+            )
+        })?,
+    };
+    Ok(vec![
+        ("partition", partition.to_string()),
+        ("offset", offset.to_string()),
+    ])
+}
+
+/// Where the next page starts.
+fn follow_on(
+    next: &BTreeMap<u32, u64>,
+    cursor: String,
+    partition: Option<u32>,
+) -> Vec<(&'static str, String)> {
+    match partition.and_then(|partition| Some((partition, next.get(&partition)?))) {
+        Some((partition, offset)) => vec![
+            ("partition", partition.to_string()),
+            ("offset", offset.to_string()),
+        ],
+        None => vec![("cursor", cursor)],
+    }
+}
+
+/// Reads a cursor, `0:13,1:5`.
+fn positions(cursor: &str) -> Result<BTreeMap<u32, u64>> {
+    let pair = |pair: &str| {
+        let (partition, offset) = pair.split_once(':')?;
+        Some((partition.trim().parse().ok()?, offset.trim().parse().ok()?))
+    };
+    let positions: Option<BTreeMap<u32, u64>> = cursor
+        .split(',')
+        .filter(|part| !part.is_empty())
+        .map(pair)
+        .collect();
+    positions.ok_or_else(|| {
+        Failure::failed(
+            "strange-answer",
+            format!("the host goes on at {cursor:?}, which is no cursor"),
+        )
+    })
+}
+
+/// Every partition that is read has been read to its end.
+fn reached(next: &BTreeMap<u32, u64>, ends: &BTreeMap<u32, u64>, only: Option<u32>) -> bool {
+    ends.iter()
+        .filter(|(partition, _)| only.is_none_or(|only| only == **partition))
+        .all(|(partition, end)| next.get(partition).is_some_and(|next| next >= end))
+}
+
+/// Prints pages.
+struct Printer<'a, W: Write> {
+    args: &'a Consume,
+    bytes: bool,
+    out: W,
+    printed: u64,
+}
+
+impl<W: Write> Printer<'_, W> {
+    /// Events still to be printed.
+    fn wanted(&self) -> u64 {
+        self.args
+            .limit
+            .map_or(u64::MAX, |limit| limit.saturating_sub(self.printed))
+    }
+
+    fn array(&self) -> bool {
+        self.args.output == "json"
+    }
+
+    fn open(&mut self) -> Result<()> {
+        if self.array() {
+            self.out.write_all(b"[")?;
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, page: &[u8], ends: Option<&BTreeMap<u32, u64>>) -> Result<()> {
+        for line in page
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            if self.wanted() == 0 {
+                break;
+            }
+            let event: Event<'_> = serde_json::from_slice(line).map_err(|error| {
+                Failure::failed(
+                    "strange-answer",
+                    format!("an event of the answer is wrong: {error}"),
+                )
+            })?;
+            // What came in after the beginning is left for the next time.
+            if ends.is_some_and(|ends| {
+                ends.get(&event.partition)
+                    .is_some_and(|end| event.offset >= *end)
+            }) {
+                continue;
+            }
+            self.event(line, &event)?;
+            self.printed += 1;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn event(&mut self, line: &[u8], event: &Event<'_>) -> Result<()> {
+        match &self.args.format {
+            Some(template) => template.write(event, self.bytes, &mut self.out)?,
+            None if self.array() => {
+                self.out
+                    .write_all(if self.printed == 0 { b"\n" } else { b",\n" })?;
+                self.out.write_all(line)?;
+            }
+            None => {
+                self.out.write_all(line)?;
+                self.out.write_all(b"\n")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if self.array() {
+            self.out.write_all(b"\n]\n")?;
+        }
+        Ok(self.out.flush()?)
+    }
+}
+
+/// Headers as JSON, in their order.
+fn headers(headers: &[(String, Value)]) -> String {
+    json!(headers).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::failure::Exit;
+    use clap::Parser;
+
+    fn args(line: &str) -> Consume {
+        match Cli::parse_from(line.split(' ')).command {
+            Command::Consume(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn two_partitions() -> Layout {
+        layout(&json!({"format": "json", "ranges": [
+            {"partition": 0, "start": 5, "end": 10}, {"partition": 1, "start": 0, "end": 3}]}))
+    }
+
+    fn started(line: &str) -> String {
+        let place = start(&args(line), &two_partitions()).expect(line);
+        place
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>()
+            .join("&")
+    }
+
+    #[test]
+    fn starts_where_it_was_told() {
+        assert_eq!(started("tidemill consume t"), "from=earliest");
+        assert_eq!(started("tidemill consume t --follow"), "from=latest");
+        assert_eq!(
+            started("tidemill consume t --follow --from earliest"),
+            "from=earliest"
+        );
+        assert_eq!(
+            started("tidemill consume t --partition 0"),
+            "partition=0&offset=5"
+        );
+        assert_eq!(
+            started("tidemill consume t --partition 1 --follow"),
+            "partition=1&offset=3"
+        );
+        assert_eq!(
+            started("tidemill consume t --partition 0 --from 7"),
+            "partition=0&offset=7"
+        );
+        assert_eq!(
+            started("tidemill consume t --time 2013-01-01T00:00:00Z --partition 1"),
+            "time=2013-01-01T00:00:00Z&partition=1"
+        );
+    }
+
+    #[test]
+    fn impossible_starts_are_refused() {
+        let exit = |line: &str| start(&args(line), &two_partitions()).expect_err(line).exit;
+        assert_eq!(exit("tidemill consume t --from 7"), Exit::Usage);
+        assert_eq!(
+            exit("tidemill consume t --partition 0 --from soon"),
+            Exit::Usage
+        );
+        assert_eq!(exit("tidemill consume t --partition 2"), Exit::NotFound);
+    }
+
+    #[test]
+    fn the_end_is_where_the_topic_ended_at_the_beginning() {
+        let ends: BTreeMap<u32, u64> = [(0, 10), (1, 3)].into();
+        assert!(reached(
+            &positions("0:10,1:4").expect("cursor"),
+            &ends,
+            None
+        ));
+        assert!(!reached(
+            &positions("0:10,1:2").expect("cursor"),
+            &ends,
+            None
+        ));
+        assert!(!reached(&positions("0:10").expect("cursor"), &ends, None));
+        assert!(reached(&positions("0:10").expect("cursor"), &ends, Some(0)));
+        assert!(positions("0:x").is_err());
+    }
+
+    fn printed(line: &str, page: &str, ends: Option<&BTreeMap<u32, u64>>) -> String {
+        let args = args(line);
+        let mut printer = Printer {
+            args: &args,
+            bytes: false,
+            out: Vec::new(),
+            printed: 0,
+        };
+        printer.open().expect("opens");
+        printer.page(page.as_bytes(), ends).expect("prints");
+        printer.close().expect("closes");
+        String::from_utf8(printer.out).expect("text")
+    }
+
+    #[test]
+    fn prints_lines_arrays_and_no_more_than_wanted() {
+        let page = "{\"partition\":0,\"offset\":0,\"value\":1}\n{\"partition\":0,\"offset\":1,\"value\":{\"a\":  2}}\n";
+        assert_eq!(printed("tidemill consume t", page, None), page);
+        assert_eq!(
+            printed("tidemill consume t --limit 1", page, None)
+                .lines()
+                .count(),
+            1
+        );
+        assert_eq!(
+            printed("tidemill consume t", page, Some(&[(0, 1)].into()))
+                .lines()
+                .count(),
+            1
+        );
+        let array: Value =
+            serde_json::from_str(&printed("tidemill consume t -o json", page, None)).expect("json");
+        assert_eq!(array[1]["value"]["a"], 2);
+        assert_eq!(printed("tidemill consume t -o json", "", None), "[\n]\n");
+        assert_eq!(
+            printed("tidemill consume t -f %o,%v;", page, None),
+            "0,1;1,{\"a\":  2};"
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! `tidemill functions`: what runs in a host and how it is doing.
+
+use crate::args::{Shape, Show};
+use crate::client::Client;
+use crate::failure::{Failure, Result};
+use crate::print::{self, Table, cell, count};
+use clap::{Args, Subcommand};
+use futures::StreamExt;
+use reqwest::Method;
+use serde_json::Value;
+use std::io::Write;
+
+/// List, describe, pause, resume and delete functions, and read their logs.
+#[derive(Subcommand, Debug)]
+#[command(after_help = "Example:\n  tidemill functions list")]
+pub(crate) enum Functions {
+    List(List),
+    Describe(Describe),
+    Logs(Logs),
+    Pause(Pause),
+    Resume(Resume),
+    Delete(Delete),
+}
+
+/// List the functions.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions list -o json")]
+pub(crate) struct List {
+    #[command(flatten)]
+    show: Show,
+}
+
+/// Show a function: version, status and why, position and lag of every task, counts.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions describe carrier-delays")]
+pub(crate) struct Describe {
+    /// Name of the function.
+    name: String,
+    #[command(flatten)]
+    show: Show,
+}
+
+/// Print what a function logged.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions logs carrier-delays --follow")]
+pub(crate) struct Logs {
+    /// Name of the function.
+    name: String,
+    /// Go on with lines as they come.
+    #[arg(long)]
+    follow: bool,
+    /// Only the last lines.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    show: Show,
+}
+
+/// Pause a function between two transactions.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions pause carrier-delays")]
+pub(crate) struct Pause {
+    /// Name of the function.
+    name: String,
+}
+
+/// Let a paused or stopped function go on where it was.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions resume carrier-delays")]
+pub(crate) struct Resume {
+    /// Name of the function.
+    name: String,
+}
+
+/// Delete a function, and its state unless it is to be kept.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  tidemill functions delete carrier-delays --state keep")]
+pub(crate) struct Delete {
+    /// Name of the function.
+    name: String,
+    /// What becomes of its state; the host's default if not said.
+    #[arg(long, value_parser = ["keep", "drop"])]
+    state: Option<String>,
+}
+
+pub(crate) async fn perform(host: &str, command: Functions) -> Result<()> {
+    let client = Client::new(host)?;
+    match command {
+        Functions::List(args) => {
+            let answer = client.get(&["v1", "functions"], &[]).await?;
+            print::answer(args.show.output, &answer, Some("functions"), |answer| {
+                table(answer["functions"].as_array().map_or(&[], Vec::as_slice))
+            })
+        }
+        Functions::Describe(args) => describe(&client, &args).await,
+        Functions::Logs(args) => logs(&client, &args).await,
+        Functions::Pause(args) => act(&client, &args.name, "pause").await,
+        Functions::Resume(args) => act(&client, &args.name, "resume").await,
+        Functions::Delete(args) => {
+            let query: Vec<(&str, &str)> = args
+                .state
+                .iter()
+                .map(|state| ("state", state.as_str()))
+                .collect();
+            client
+                .send(client.request(Method::DELETE, &["v1", "functions", &args.name], &query))
+                .await?;
+            print::note(&format!("function {} deleted", args.name));
+            Ok(())
+        }
+    }
+}
+
+async fn act(client: &Client, name: &str, verb: &str) -> Result<()> {
+    client
+        .send(client.request(Method::POST, &["v1", "functions", name, verb], &[]))
+        .await?;
+    print::note(&format!("function {name}: {verb} done"));
+    Ok(())
+}
+
+fn table(functions: &[Value]) -> Table {
+    let mut table = Table::new(&[
+        "name",
+        "version",
+        "status",
+        "in",
+        "emitted",
+        "filtered",
+        "skipped",
+        "dead letters",
+        "lag",
+    ]);
+    for function in functions {
+        let counts = &function["counts"];
+        let number = |name: &str| counts[name].as_u64().map_or_else(|| "-".into(), count);
+        table.row(vec![
+            cell(&function["name"]),
+            cell(&function["version"]),
+            cell(&function["status"]),
+            number("in"),
+            number("emitted"),
+            number("filtered"),
+            number("skipped"),
+            number("dead_lettered"),
+            count(lag(function)),
+        ]);
+    }
+    table
+}
+
+/// Events that a function has not read yet, over all its tasks.
+pub(crate) fn lag(function: &Value) -> u64 {
+    function["tasks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|task| task["lag"].as_u64())
+        .sum()
+}
+
+async fn describe(client: &Client, args: &Describe) -> Result<()> {
+    let answer = client.get(&["v1", "functions", &args.name], &[]).await?;
+    if args.show.output == Shape::Table {
+        print::answer(args.show.output, &answer, None, |answer| {
+            table(std::slice::from_ref(answer))
+        })?;
+        print::line("")?;
+        if let Some(reason) = answer["status_reason"].as_str() {
+            print::line(&format!("{}: {reason}\n", cell(&answer["status"])))?;
+        }
+    }
+    print::answer(args.show.output, &answer, None, |answer| {
+        let fields = [
+            "topic",
+            "partition",
+            "status",
+            "position",
+            "end",
+            "lag",
+            "lag_seconds",
+            "watermark",
+            "status_reason",
+        ];
+        let mut table = Table::new(&[
+            "topic",
+            "partition",
+            "status",
+            "position",
+            "end",
+            "lag",
+            "lag seconds",
+            "watermark",
+            "why",
+        ]);
+        for task in answer["tasks"].as_array().into_iter().flatten() {
+            table.row(fields.map(|field| cell(&task[field])).into());
+        }
+        table
+    })
+}
+
+/// Lines are passed on as they arrive.
+async fn logs(client: &Client, args: &Logs) -> Result<()> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let follow = args.follow.then_some("true");
+    let query: Vec<(&str, &str)> = [("follow", follow), ("limit", limit.as_deref())]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+    let request = client
+        .request(
+            Method::GET,
+            &["v1", "functions", &args.name, "logs"],
+            &query,
+        )
+        .header("accept", "application/x-ndjson");
+    let mut parts = client.send(request).await?.bytes_stream();
+    let mut gathered = Vec::new();
+    while let Some(part) = parts.next().await {
+        gathered.extend_from_slice(&part.map_err(|error| {
+            Failure::failed("connection-lost", format!("the host stopped: {error}"))
+        })?);
+        if args.follow {
+            let whole = gathered
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            log_lines(&gathered[..whole], args.show.output)?;
+            gathered.drain(..whole);
+        }
+    }
+    log_lines(&gathered, args.show.output)
+}
+
+/// Prints log lines, which come one a line.
+fn log_lines(text: &[u8], shape: Shape) -> Result<()> {
+    let mut out = print::stdout();
+    for line in serde_json::Deserializer::from_slice(text).into_iter::<Value>() {
+        let line = line.map_err(|error| {
+            Failure::failed("strange-answer", format!("a log line is wrong: {error}"))
+        })?;
+        if shape == Shape::Table {
+            writeln!(out, "{}", log_line(&line))?;
+        } else {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// A line for people; where they read too slowly, how many they missed.
+fn log_line(line: &Value) -> String {
+    if let Some(missed) = line["missed"].as_u64() {
+        return format!("({missed} lines missed)");
+    }
+    let field = |name: &str| cell(&line[name]);
+    format!(
+        "{} {:5} {}/{} {}",
+        field("time"),
+        field("level"),
+        field("partition"),
+        field("offset"),
+        field("message")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lag_is_counted_over_all_tasks() {
+        assert_eq!(lag(&json!({"tasks": [{"lag": 3}, {"lag": 4}]})), 7);
+        assert_eq!(lag(&json!({})), 0);
+    }
+
+    #[test]
+    fn log_lines_say_where_they_come_from() {
+        let line = json!({"time": "2026-01-01T00:00:00Z", "level": "warn", "version": 1, "partition": 2, "offset": 7, "message": "odd"});
+        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z warn  2/7 odd");
+        assert_eq!(log_line(&json!({"missed": 3})), "(3 lines missed)");
+    }
+
+    #[test]
+    fn functions_stand_in_rows() {
+        let mut out = Vec::new();
+        table(&[json!({"name": "f", "version": 1, "status": "running", "counts": {"in": 1200, "emitted": 3}, "tasks": [{"lag": 5}]})])
+            .write(&mut out)
+            .expect("writes");
+        let text = String::from_utf8(out).expect("text");
+        let row: Vec<&str> = text
+            .lines()
+            .nth(1)
+            .expect("row")
+            .split_whitespace()
+            .collect();
+        assert_eq!(row, ["f", "1", "running", "1,200", "3", "-", "-", "-", "5"]);
+    }
+}

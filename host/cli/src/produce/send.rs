@@ -1,0 +1,314 @@
+//! Sends batches: paced, a bounded number at once, tried again only where that can do no harm.
+
+use super::Order;
+use super::input::Batch;
+use crate::client::Client;
+use crate::failure::{Exit, Failure, Result};
+use crate::print::count;
+use crate::progress::{Stopwatch, pause};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use indicatif::ProgressBar;
+use reqwest::Method;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Attempts at one batch, the first included: about half a minute in all.
+const ATTEMPTS: u32 = 12;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What has been acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) retries: u64,
+}
+
+pub(crate) struct Sender<'a> {
+    client: &'a Client,
+    order: &'a Order,
+    bar: ProgressBar,
+    watch: Stopwatch,
+    /// Events handed to the network, for pacing.
+    started: u64,
+    written: Written,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn new(client: &'a Client, order: &'a Order, bar: ProgressBar) -> Self {
+        Self {
+            client,
+            order,
+            bar,
+            watch: Stopwatch::start(),
+            started: 0,
+            written: Written::default(),
+        }
+    }
+
+    /// Sends everything; the first failure ends it, after the requests in flight.
+    pub(crate) async fn run(mut self, mut batches: mpsc::Receiver<Batch>) -> Result<Written> {
+        let (client, order) = (self.client, self.order);
+        let mut flying = FuturesUnordered::new();
+        let mut held: Option<Batch> = None;
+        let mut failed = None;
+        let mut open = true;
+        while (open && failed.is_none()) || !flying.is_empty() {
+            let free = open && failed.is_none() && flying.len() < order.in_flight.max(1);
+            tokio::select! {
+                Some(done) = flying.next(), if !flying.is_empty() => {
+                    if let Err(failure) = self.note(done) {
+                        failed.get_or_insert(failure);
+                    }
+                }
+                batch = next(&mut held, &mut batches), if free => match batch {
+                    Some(batch) => {
+                        self.pace().await;
+                        self.started += batch.places.len() as u64;
+                        flying.push(send(client, order, batch));
+                    }
+                    None => open = false,
+                },
+            }
+        }
+        match failed {
+            None => Ok(self.written),
+            Some(failure) if self.written.events == 0 => Err(failure),
+            Some(failure) => Err(failure.at(format!(
+                "after {} events were written",
+                count(self.written.events)
+            ))),
+        }
+    }
+
+    fn note(&mut self, done: Result<Written>) -> Result<()> {
+        let done = done?;
+        self.written.events += done.events;
+        self.written.bytes += done.bytes;
+        self.written.requests += 1;
+        self.written.retries += done.retries;
+        let rate = self.watch.rate(self.written.events);
+        self.bar.set_message(format!(
+            "{} events, {rate:.0}/s",
+            count(self.written.events)
+        ));
+        Ok(())
+    }
+
+    /// Waits until the next batch may start.
+    async fn pace(&self) {
+        if let Some(rate) = self.order.rate {
+            let due = Duration::from_micros(self.started.saturating_mul(1_000_000) / rate.max(1));
+            let early = due.saturating_sub(self.watch.elapsed());
+            if !early.is_zero() {
+                pause(early).await;
+            }
+        }
+    }
+}
+
+/// The next batch, with what has gathered behind it meanwhile. Nothing is lost if it is not awaited
+/// to its end.
+async fn next(held: &mut Option<Batch>, batches: &mut mpsc::Receiver<Batch>) -> Option<Batch> {
+    let mut batch = match held.take() {
+        Some(batch) => batch,
+        None => batches.recv().await?,
+    };
+    while let Ok(more) = batches.try_recv() {
+        if !batch.fits(&more, super::BATCH_EVENTS) {
+            *held = Some(more);
+            break;
+        }
+        batch.append(more);
+    }
+    Some(batch)
+}
+
+/// Sends one batch until it is acknowledged or there is a reason to stop.
+async fn send(client: &Client, order: &Order, batch: Batch) -> Result<Written> {
+    let query: Vec<(&str, &str)> = [("key", &order.key), ("key_pointer", &order.key_pointer)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    let body = Bytes::from(batch.body);
+    let mut retries = 0;
+    loop {
+        let request = client
+            .request(
+                Method::POST,
+                &["v1", "topics", &order.topic, "events"],
+                &query,
+            )
+            .header("content-type", "application/x-ndjson")
+            .body(body.clone());
+        match client.send(request).await {
+            Ok(answer) => {
+                client.body(answer).await?;
+                return Ok(Written {
+                    events: batch.places.len() as u64,
+                    bytes: body.len() as u64,
+                    requests: 1,
+                    retries,
+                });
+            }
+            Err(failure) => match again(&failure, retries) {
+                Some(wait) => pause(wait).await,
+                None => return Err(located(failure, &batch.places)),
+            },
+        }
+        retries += 1;
+    }
+}
+
+/// How long to wait before trying again; nothing if that could write something twice, or is no use.
+fn again(failure: &Failure, retries: u64) -> Option<Duration> {
+    let harmless = match &failure.problem {
+        Some(problem) => problem.no_side_effects && matches!(problem.status, 429 | 503),
+        None => failure.exit == Exit::Unreachable && failure.code == "unreachable",
+    };
+    if !harmless || retries + 1 >= ATTEMPTS.into() {
+        return None;
+    }
+    let doubled = FIRST_PAUSE.saturating_mul(1 << u32::try_from(retries).unwrap_or(16).min(16));
+    let asked = failure
+        .problem
+        .as_ref()
+        .and_then(|problem| problem.retry_after)
+        .map(Duration::from_secs);
+    Some(asked.unwrap_or(doubled).min(LONGEST_PAUSE))
+}
+
+/// Says where in the file it happened.
+fn located(failure: Failure, places: &[u64]) -> Failure {
+    let range = match (places.first(), places.last()) {
+        (Some(first), Some(last)) if first != last => format!("events {first} to {last}"),
+        (Some(only), _) => format!("event {only}"),
+        _ => return failure,
+    };
+    let Some(problem) = failure.problem.as_deref() else {
+        return failure.at(range);
+    };
+    let Some(wrong) = problem.errors.first() else {
+        return failure.at(range);
+    };
+    let place = usize::try_from(wrong.index)
+        .ok()
+        .and_then(|index| places.get(index))
+        .copied();
+    let place = place.map_or(range, |place| format!("event {place}"));
+    let pointer = wrong
+        .pointer
+        .as_deref()
+        .filter(|pointer| !pointer.is_empty());
+    let message = match pointer {
+        Some(pointer) => format!("{place}: {} at {pointer}", wrong.reason),
+        None => format!("{place}: {}", wrong.reason),
+    };
+    let more = problem.errors.len() - 1;
+    Failure { message: if more > 0 { format!("{message}, and {more} more") } else { message }, ..failure }
+        .hint("nothing of this request was written; events count as lines, or as elements of a JSON document")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{Problem, WrongEvent};
+
+    fn refused(status: u16, no_side_effects: bool) -> Failure {
+        Failure::refused(Problem {
+            status,
+            no_side_effects,
+            ..Problem::default()
+        })
+    }
+
+    #[test]
+    fn only_what_left_no_trace_is_tried_again() {
+        assert!(again(&refused(429, true), 0).is_some());
+        assert!(again(&refused(503, true), 0).is_some());
+        assert!(
+            again(&refused(503, false), 0).is_none(),
+            "it may have been written"
+        );
+        assert!(
+            again(&refused(422, true), 0).is_none(),
+            "it would be refused again"
+        );
+        assert!(again(&refused(507, true), 0).is_none());
+        assert!(again(&Failure::unreachable("h", "refused"), 0).is_some());
+        let lost = Failure {
+            exit: Exit::Unreachable,
+            ..Failure::failed("connection-lost", "broke")
+        };
+        assert!(again(&lost, 0).is_none(), "its outcome is not known");
+    }
+
+    #[test]
+    fn attempts_and_pauses_are_bounded() {
+        let failure = refused(503, true);
+        assert!(again(&failure, u64::from(ATTEMPTS) - 1).is_none());
+        let pauses: Vec<Duration> = (0..u64::from(ATTEMPTS) - 1)
+            .filter_map(|retries| again(&failure, retries))
+            .collect();
+        assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE));
+        let asked = Failure::refused(Problem {
+            retry_after: Some(2),
+            ..*failure.problem.expect("problem")
+        });
+        assert_eq!(again(&asked, 0), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_wrong_event_is_named_by_its_place_in_the_file() {
+        let wrong = WrongEvent {
+            index: 1,
+            pointer: Some("/time".into()),
+            reason: "not a time".into(),
+        };
+        let problem = Problem {
+            status: 422,
+            errors: vec![wrong],
+            ..Problem::default()
+        };
+        let failure = located(Failure::refused(problem), &[10, 12, 13]);
+        assert_eq!(failure.message, "event 12: not a time at /time");
+        assert_eq!(
+            located(refused(500, false), &[3, 4])
+                .message
+                .split(':')
+                .next(),
+            Some("events 3 to 4")
+        );
+    }
+
+    #[tokio::test]
+    async fn small_batches_gather_and_none_is_lost() {
+        let batch = |place: u64| Batch {
+            body: format!("{place}\n").into_bytes(),
+            places: vec![place],
+        };
+        let (give, mut take) = mpsc::channel(8);
+        for place in 0..3 {
+            give.send(batch(place)).await.expect("room");
+        }
+        give.send(Batch {
+            body: vec![b' '; 300 << 10],
+            places: vec![3],
+        })
+        .await
+        .expect("room");
+        drop(give);
+        let mut held = None;
+        assert_eq!(
+            next(&mut held, &mut take).await.expect("batch").places,
+            [0, 1, 2]
+        );
+        assert_eq!(next(&mut held, &mut take).await.expect("batch").places, [3]);
+        assert!(next(&mut held, &mut take).await.is_none());
+    }
+}

@@ -1,0 +1,223 @@
+//! Object storage in memory, with faults drawn from a seed.
+
+use super::create::{self, Put, Slots};
+use super::{Backend, Created};
+use crate::Random;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidemill_types::{Error, Result};
+
+/// How often requests go wrong, in percent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    /// A write takes effect, its answer is lost.
+    pub lost_answers: u64,
+    /// A request fails without effect.
+    pub errors: u64,
+    /// A request lets others run before it, and its answer after them.
+    pub slow: u64,
+}
+
+/// Object storage in memory. A request fails only as [`Faults`] say; the same seed and the same order
+/// of requests give the same faults.
+pub struct MemoryObjects {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    faults: Mutex<Faults>,
+    random: Random,
+    conditional: bool,
+}
+
+enum Fate {
+    Good,
+    Lost,
+    Failed,
+}
+
+impl MemoryObjects {
+    /// An empty storage without faults.
+    pub fn new(random: Random) -> Self {
+        Self {
+            objects: Mutex::default(),
+            faults: Mutex::default(),
+            random,
+            conditional: true,
+        }
+    }
+
+    /// One that ignores the condition of create-if-absent, as some servers do.
+    #[must_use]
+    pub fn ignoring_conditions(self) -> Self {
+        Self {
+            conditional: false,
+            ..self
+        }
+    }
+
+    /// From now on.
+    pub fn set_faults(&self, faults: Faults) {
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// All paths, in order, without faults.
+    pub fn paths(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Replaces (or removes) an object behind everybody's back, without faults. Answers what was there.
+    pub fn tamper(&self, path: &str, body: Option<Bytes>) -> Option<Bytes> {
+        let mut objects = self.lock();
+        match body {
+            Some(body) => objects.insert(path.to_owned(), body),
+            None => objects.remove(path),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fate(&self) -> Fate {
+        let faults = *self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if faults == Faults::default() {
+            return Fate::Good;
+        }
+        if self.random.below(100) < faults.slow {
+            for _ in 0..self.random.below(20) {
+                tokio::task::yield_now().await;
+            }
+        }
+        match self.random.below(100) {
+            draw if draw < faults.errors => Fate::Failed,
+            draw if draw < faults.errors + faults.lost_answers => Fate::Lost,
+            _ => Fate::Good,
+        }
+    }
+
+    /// Reads have no effect that an answer could be lost after.
+    async fn read<T>(
+        &self,
+        path: &str,
+        read: impl FnOnce(&BTreeMap<String, Bytes>) -> Result<T> + Send,
+    ) -> Result<T> {
+        match self.fate().await {
+            Fate::Good => read(&self.lock()),
+            Fate::Lost | Fate::Failed => Err(no_answer(path)),
+        }
+    }
+
+    async fn write<T>(
+        &self,
+        path: &str,
+        write: impl FnOnce(&mut BTreeMap<String, Bytes>) -> T + Send,
+    ) -> Result<T> {
+        match self.fate().await {
+            Fate::Good => Ok(write(&mut self.lock())),
+            Fate::Lost => {
+                write(&mut self.lock());
+                Err(no_answer(path))
+            }
+            Fate::Failed => Err(no_answer(path)),
+        }
+    }
+}
+
+fn no_answer(path: &str) -> Error {
+    Error::unavailable(
+        "storage-failed",
+        format!("object storage failed at {path:?}: no answer"),
+    )
+}
+
+#[async_trait::async_trait]
+impl Backend for MemoryObjects {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.read(path, |objects| {
+            objects
+                .get(path)
+                .cloned()
+                .ok_or_else(|| super::absent(path))
+        })
+        .await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let whole = self.get(path).await?;
+        let part = usize::try_from(range.start)
+            .ok()
+            .zip(usize::try_from(range.end).ok());
+        match part {
+            Some((start, end)) if start <= end && end <= whole.len() => Ok(whole.slice(start..end)),
+            _ => Err(super::too_short(path, &range)),
+        }
+    }
+
+    async fn size(&self, path: &str) -> Result<Option<u64>> {
+        self.read(path, |objects| {
+            Ok(objects.get(path).map(|body| body.len() as u64))
+        })
+        .await
+    }
+
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
+        create::create(self, path, body).await
+    }
+
+    async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()> {
+        let body = std::fs::read(file).map_err(|error| {
+            Error::internal(format!(
+                "can't read {} to upload it: {error}",
+                file.display()
+            ))
+        })?;
+        self.write(path, |objects| objects.insert(path.to_owned(), body.into()))
+            .await
+            .map(drop)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let folder = prefix.trim_end_matches('/');
+        let below = |path: &&String| {
+            folder.is_empty()
+                || path
+                    .strip_prefix(folder)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        };
+        // Not every server lists in byte order, so nobody may rely on it.
+        self.read(prefix, |objects| {
+            Ok(objects.keys().filter(below).rev().cloned().collect())
+        })
+        .await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.write(path, |objects| objects.remove(path))
+            .await
+            .map(drop)
+    }
+}
+
+#[async_trait::async_trait]
+impl Slots for MemoryObjects {
+    async fn put(&self, path: &str, body: Bytes) -> Put {
+        let conditional = self.conditional;
+        let put = self.write(path, |objects| {
+            if conditional && objects.contains_key(path) {
+                return Put::Exists;
+            }
+            objects.insert(path.to_owned(), body);
+            Put::Done
+        });
+        put.await.unwrap_or_else(Put::Unknown)
+    }
+
+    async fn peek(&self, path: &str) -> Result<Option<Bytes>> {
+        self.read(path, |objects| Ok(objects.get(path).cloned()))
+            .await
+    }
+
+    async fn pause(&self, _attempt: u32) {
+        tokio::task::yield_now().await;
+    }
+}

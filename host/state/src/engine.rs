@@ -1,0 +1,270 @@
+//! Live values and the store behind together, one step at a time: write back, load, look at both,
+//! mend. No thread of its own; every method that touches the store blocks.
+
+mod figures;
+mod link;
+mod reads;
+
+pub(crate) use link::Place;
+
+use crate::behind::{Failure, Marker, View, Write};
+use crate::live::{Live, WRITE_BACK_BYTES};
+use crate::write_back;
+use figures::{Figures, signed};
+use link::{Link, open_exact, stored_scopes};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use tidemill_env::metrics::Metrics;
+use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
+
+/// The two levels.
+pub(crate) struct Engine {
+    pub(crate) live: Live,
+    place: Box<dyn Place>,
+    link: RwLock<Link>,
+    writing: Mutex<Writing>,
+    /// Functions whose state is still to be removed behind.
+    forgotten: Mutex<Vec<FunctionId>>,
+    failed_reads: AtomicU32,
+    figures: Figures,
+}
+
+/// Only one at a time writes to the store behind.
+#[derive(Default)]
+struct Writing {
+    /// The commit of a batch of which we don't know whether it was written.
+    attempted: Option<CommitSeq>,
+}
+
+/// What one step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Something was written; perhaps there is more.
+    Wrote,
+    /// Nothing may be written now.
+    Idle,
+    /// The store behind refused; try again later.
+    Failed,
+}
+
+impl Engine {
+    /// Opens what is behind; wipes it when that can't be done or it isn't sure what it has.
+    pub(crate) fn open(
+        place: Box<dyn Place>,
+        memory: u64,
+        dirty: u64,
+        metrics: &Metrics,
+    ) -> Result<Self> {
+        let figures = Figures::new(metrics);
+        let (behind, written, stored) = match open_exact(&*place) {
+            Ok(opened) => opened,
+            Err(Failure::InUse) => {
+                return Err(Error::conflict(
+                    "directory-in-use",
+                    "the state store is in use by another process: stop that one first",
+                ));
+            }
+            Err(Failure::Broken(reason) | Failure::Full(reason)) => {
+                tracing::warn!(
+                    reason,
+                    "the state store can't be used as it is: it is wiped and rebuilt from the snapshot and the journal"
+                );
+                figures.resets.inc();
+                place
+                    .wipe()
+                    .and_then(|()| open_exact(&*place))
+                    .map_err(|failure| {
+                        unavailable(format!("the state store can't be created: {failure}"))
+                    })?
+            }
+        };
+        let live = Live::new(memory, dirty, written, stored);
+        let link = RwLock::new(Link::Open(behind));
+        let engine = Self {
+            live,
+            place,
+            link,
+            writing: Mutex::default(),
+            forgotten: Mutex::default(),
+            failed_reads: AtomicU32::new(0),
+            figures,
+        };
+        engine.show();
+        Ok(engine)
+    }
+
+    /// One write-back.
+    pub(crate) fn step(&self) -> Step {
+        let step = self.step_of(&mut self.writing());
+        self.show();
+        step
+    }
+
+    fn step_of(&self, writing: &mut Writing) -> Step {
+        self.mend(writing);
+        let Ok(behind) = self.behind() else {
+            return if self.live.is_alone() {
+                Step::Idle
+            } else {
+                Step::Failed
+            };
+        };
+        let batch = self.live.take_batch(WRITE_BACK_BYTES);
+        let forgotten = self.forgotten().clone();
+        if batch.sections.is_empty() && forgotten.is_empty() {
+            return Step::Idle;
+        }
+        writing.attempted = Some(batch.upto);
+        let removed = forgotten
+            .iter()
+            .try_for_each(|function| write_back::forget(&*behind, *function));
+        let written = removed.and_then(|()| write_back::write(&*behind, &batch));
+        drop(behind);
+        match written {
+            Ok(()) => {
+                *writing = Writing::default();
+                self.forgotten()
+                    .retain(|function| !forgotten.contains(function));
+                self.live.set_written(batch.upto);
+                Step::Wrote
+            }
+            Err(failure) => {
+                self.shut(&failure);
+                self.mend(writing);
+                Step::Failed
+            }
+        }
+    }
+
+    /// Writes back all that is durable at the time of the call, and the marker with it.
+    ///
+    /// # Errors
+    /// When the store behind refuses.
+    fn settle(&self, writing: &mut Writing) -> Result<()> {
+        let goal = self.live.writable();
+        while self.live.written() < goal || !self.forgotten().is_empty() {
+            match self.step_of(writing) {
+                Step::Wrote => {}
+                Step::Failed => {
+                    return Err(unavailable(
+                        "the state store can't be written at the moment".into(),
+                    ));
+                }
+                Step::Idle => {
+                    // Nothing waits up to there, so the marker may go there too.
+                    let batch = self.live.take_batch(0);
+                    if batch.sections.is_empty() {
+                        self.behind()?
+                            .write(&[], Some(Marker::Exact(batch.upto)))
+                            .map_err(|failure| self.failed(&failure))?;
+                        self.live.set_written(batch.upto);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back all that is durable, makes it survive a power cut, and looks at the store as it is then.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store behind can't be used.
+    pub(crate) fn freeze(&self) -> Result<(Box<dyn View>, CommitSeq)> {
+        let writing = &mut self.writing();
+        self.settle(writing)?;
+        self.show();
+        let behind = self.behind()?;
+        let view = behind
+            .persist()
+            .and_then(|()| behind.view())
+            .map_err(|failure| self.failed(&failure))?;
+        Ok((view, self.live.written()))
+    }
+
+    /// Throws everything away and takes what `fill` brings, in key order, as the state as of `commit`.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store behind can't be written; whatever `fill` says.
+    pub(crate) fn replace(
+        &self,
+        commit: CommitSeq,
+        fill: impl FnOnce(&mut dyn FnMut(&[Write<'_>]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let mut writing = self.writing();
+        *writing = Writing::default();
+        self.forgotten().clear();
+        let behind = self.behind()?;
+        let failed = |failure: Failure| self.failed(&failure);
+        let filled = behind.clear().map_err(failed).and_then(|()| {
+            fill(&mut |batch| behind.write(batch, Some(Marker::Torn)).map_err(failed))
+        });
+        if filled.is_err() {
+            // What is there is marked as torn; better nothing than a part of it.
+            let cleared = behind.clear();
+            self.live.reset(CommitSeq(0), BTreeSet::new());
+            cleared.map_err(failed)?;
+            return filled;
+        }
+        behind
+            .write(&[], Some(Marker::Exact(commit)))
+            .map_err(failed)?;
+        self.live
+            .reset(commit, stored_scopes(&*behind).map_err(failed)?);
+        self.show();
+        Ok(())
+    }
+
+    /// Forgets a function; its space comes back with the next step.
+    pub(crate) fn forget(&self, function: FunctionId) {
+        self.live.forget(function);
+        self.forgotten().push(function);
+        self.show();
+    }
+
+    /// Writes back what is durable and lets go of the store behind.
+    pub(crate) fn close(&self) {
+        let writing = &mut self.writing();
+        let closed = if self.live.is_alone() {
+            Ok(())
+        } else {
+            self.settle(writing).and_then(|()| {
+                self.behind()?
+                    .persist()
+                    .map_err(|failure| self.failed(&failure))
+            })
+        };
+        if let Err(error) = closed {
+            tracing::warn!(%error, "not all state was written back; the journal has it");
+        }
+        self.show();
+        *self.link.write().unwrap_or_else(PoisonError::into_inner) = Link::Closed;
+        self.live.stand_alone();
+    }
+
+    /// Whether functions wait to be removed behind.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        !self.forgotten().is_empty()
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Vec<FunctionId>> {
+        self.forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self) {
+        let figures = self.live.figures();
+        self.figures.live_bytes.set(signed(figures.live_bytes));
+        self.figures.dirty.set(signed(figures.waiting_changes));
+        self.figures.written.set(signed(self.reflects().0));
+    }
+}
+
+fn unavailable(detail: String) -> Error {
+    Error::new(ErrorKind::Unavailable, "state-unavailable", detail)
+}
