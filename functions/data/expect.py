@@ -56,7 +56,8 @@ def expectations(path):
         **figures,
         "delayed_from_minutes": DELAYED,
         "carriers": dict(sorted(carriers.items())),
-        "route_alerts": {**alerts, "recent": RECENT, "from_minutes": ALERT, "most_raised": dict(top)},
+        "route_alerts": sum(alerts.values()),
+        "route_alerts_of": {**alerts, "recent": RECENT, "from_minutes": ALERT, "most_raised": dict(top)},
     }
 
 

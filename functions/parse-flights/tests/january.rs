@@ -75,14 +75,18 @@ fn january_adds_up() {
         );
     }
     let alerts = routes.output::<Alert>("route-alerts");
+    assert_eq!(expected["route_alerts"], alerts.len());
     let count = |change: Change| {
         alerts
             .iter()
             .filter(|alert| alert.value.alert == change)
             .count()
     };
-    assert_eq!(expected["route_alerts"]["raised"], count(Change::Raised));
-    assert_eq!(expected["route_alerts"]["cleared"], count(Change::Cleared));
+    assert_eq!(expected["route_alerts_of"]["raised"], count(Change::Raised));
+    assert_eq!(
+        expected["route_alerts_of"]["cleared"],
+        count(Change::Cleared)
+    );
 }
 
 fn figures_of(name: &str) -> Value {

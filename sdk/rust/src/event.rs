@@ -173,7 +173,11 @@ pub trait Payload<'a>: Sized {
 impl<'a, T: Deserialize<'a>> Payload<'a> for T {
     fn read(value: Option<&'a [u8]>) -> Result<Self, String> {
         match value {
-            Some(value) => serde_json::from_slice(value).map_err(|error| error.to_string()),
+            // Checked as a whole, UTF-8 costs far less than string by string.
+            Some(value) => match std::str::from_utf8(value) {
+                Ok(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
+                Err(error) => Err(format!("the value is no UTF-8: {error}")),
+            },
             None => serde_json::from_slice(b"null")
                 .map_err(|_| "the event is a tombstone, it has no value; `Event<Option<T>>` takes such events too".to_owned()),
         }

@@ -1,6 +1,6 @@
 //! Lines for the function's log.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 
 /// Severity of a log line.
@@ -30,7 +30,7 @@ pub struct LogLine {
 }
 
 thread_local! {
-    static SCENE: Scene = const { Scene { event: Cell::new(0), written: Cell::new(0), muted: Cell::new(0), lines: RefCell::new(None) } };
+    static SCENE: Scene = const { Scene { event: Cell::new(0), written: Cell::new(0), muted: Cell::new(0) } };
 }
 
 /// What a line belongs to. A handler may log from anywhere below it, so this can't be an argument.
@@ -40,7 +40,12 @@ struct Scene {
     written: Cell<usize>,
     /// So many lines of this pass were already written by an earlier pass over the same batch.
     muted: Cell<usize>,
-    lines: RefCell<Option<Vec<LogLine>>>,
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+thread_local! {
+    /// Lines for a test to look at.
+    static KEPT: std::cell::RefCell<Option<Vec<LogLine>>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Starts a pass over a batch; the first `muted` lines are known already.
@@ -64,13 +69,13 @@ pub(crate) fn at_event(index: u32) {
 /// Keeps the lines of this thread instead of dropping them.
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn keep_lines() {
-    SCENE.with(|scene| scene.lines.replace(Some(Vec::new())));
+    KEPT.set(Some(Vec::new()));
 }
 
 /// The lines kept since [`keep_lines`].
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn take_lines() -> Vec<LogLine> {
-    SCENE.with(|scene| scene.lines.take()).unwrap_or_default()
+    KEPT.take().unwrap_or_default()
 }
 
 /// Writes one line: what the macros call.
@@ -87,7 +92,6 @@ pub fn line(level: Level, message: fmt::Arguments<'_>) {
 
 #[cfg(target_arch = "wasm32")]
 fn write(scene: &Scene, level: Level, message: fmt::Arguments<'_>) {
-    let _ = &scene.lines;
     crate::wasm::log(LogLine {
         level,
         event: scene.event.get(),
@@ -97,13 +101,15 @@ fn write(scene: &Scene, level: Level, message: fmt::Arguments<'_>) {
 
 #[cfg(not(target_arch = "wasm32"))]
 fn write(scene: &Scene, level: Level, message: fmt::Arguments<'_>) {
-    if let Some(lines) = scene.lines.borrow_mut().as_mut() {
-        lines.push(LogLine {
-            level,
-            event: scene.event.get(),
-            message: message.to_string(),
-        });
-    }
+    KEPT.with_borrow_mut(|kept| {
+        if let Some(lines) = kept {
+            lines.push(LogLine {
+                level,
+                event: scene.event.get(),
+                message: message.to_string(),
+            });
+        }
+    });
 }
 
 /// Logs a line of the finest level: `tidemill::trace!("gate {gate}")`.

@@ -4,7 +4,6 @@ use crate::Function;
 use crate::guest::{self, Instance, Surroundings};
 use crate::log::{Level, LogLine};
 
-#[expect(unsafe_code, reason = "generated from the WIT")]
 mod bindings {
     wit_bindgen::generate!({
         path: "../../wit",

@@ -1,7 +1,7 @@
 //! What stands in the place of the annotated `fn`.
 
 use crate::attribute::{Outputs, Settings};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Output};
 use crate::signature::{Parameter, Signature};
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -15,7 +15,13 @@ pub(crate) fn expand(
     settings: &Settings,
     signature: &Signature,
 ) -> syn::Result<TokenStream> {
-    let outputs = outputs(settings, signature)?;
+    let outputs = outputs(settings, signature)?
+        .into_iter()
+        .map(|(name, topic)| Output {
+            bytes: signature.carries_bytes(&name),
+            name,
+            topic,
+        });
     let manifest = Manifest {
         name: settings.name.as_ref().map_or_else(
             || plain(&function.sig.ident).replace('_', "-"),
@@ -25,7 +31,7 @@ pub(crate) fn expand(
         input: settings.input.value(),
         start: settings.start.as_ref().map(syn::LitStr::value),
         key: settings.key.as_ref().map(syn::LitStr::value),
-        outputs,
+        outputs: outputs.collect(),
         slots: signature.slots().into_iter().map(plain).collect(),
     };
     let (docs, others): (Vec<_>, Vec<_>) = function
@@ -155,7 +161,7 @@ fn implementation(name: &Ident, manifest: &Manifest, signature: &Signature) -> T
     let outputs = manifest
         .outputs
         .iter()
-        .map(|(parameter, topic)| quote!((#parameter, #topic)));
+        .map(|Output { name, topic, .. }| quote!((#name, #topic)));
     let slots = &manifest.slots;
     let json = manifest.to_json();
     let (prepared, arguments) = arguments(signature);

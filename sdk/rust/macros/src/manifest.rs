@@ -9,10 +9,17 @@ pub(crate) struct Manifest {
     pub(crate) input: String,
     pub(crate) start: Option<String>,
     pub(crate) key: Option<String>,
-    /// Parameter and topic, in order.
-    pub(crate) outputs: Vec<(String, String)>,
+    /// In order.
+    pub(crate) outputs: Vec<Output>,
     /// Parameters, in order.
     pub(crate) slots: Vec<String>,
+}
+
+/// One output: the parameter, its topic, and whether it carries bytes instead of JSON.
+pub(crate) struct Output {
+    pub(crate) name: String,
+    pub(crate) topic: String,
+    pub(crate) bytes: bool,
 }
 
 impl Manifest {
@@ -25,7 +32,12 @@ impl Manifest {
                 names.into_iter().map(quoted).collect::<Vec<_>>().join(",")
             )
         };
-        let outputs_order = list(self.outputs.iter().map(|(name, _)| name.as_str()).collect());
+        let outputs_order = list(
+            self.outputs
+                .iter()
+                .map(|output| output.name.as_str())
+                .collect(),
+        );
         let slots_order = list(self.slots.iter().map(String::as_str).collect());
         let mut input = format!("\"topic\":{}", quoted(&self.input));
         for (name, value) in [("start", &self.start), ("key", &self.key)] {
@@ -33,11 +45,19 @@ impl Manifest {
                 let _ = write!(input, ",\"{name}\":{}", quoted(value));
             }
         }
-        let outputs: Vec<_> = self
-            .outputs
-            .iter()
-            .map(|(name, topic)| format!("{}:{{\"topic\":{}}}", quoted(name), quoted(topic)))
-            .collect();
+        let output = |output: &Output| {
+            let format = if output.bytes {
+                ",\"format\":\"bytes\""
+            } else {
+                ""
+            };
+            format!(
+                "{}:{{\"topic\":{}{format}}}",
+                quoted(&output.name),
+                quoted(&output.topic)
+            )
+        };
+        let outputs: Vec<_> = self.outputs.iter().map(output).collect();
         let slots: Vec<_> = self
             .slots
             .iter()

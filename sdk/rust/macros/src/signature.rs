@@ -1,5 +1,6 @@
 //! The parameters of the annotated `fn`: what the function uses.
 
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{FnArg, GenericArgument, Ident, ItemFn, Pat, PathArguments, ReturnType, Type, TypePath};
 
@@ -60,6 +61,14 @@ impl Signature {
             .collect()
     }
 
+    /// Whether an output carries `Bytes`, whatever they are, instead of JSON.
+    pub(crate) fn carries_bytes(&self, output: &str) -> bool {
+        self.parameters.iter().any(|parameter| match parameter {
+            Parameter::Output(name, ty) => name.unraw() == output && inner_is_bytes(ty),
+            _ => false,
+        })
+    }
+
     /// Names of the outputs in order.
     pub(crate) fn outputs(&self) -> Vec<&Ident> {
         self.parameters
@@ -73,6 +82,25 @@ impl Signature {
             })
             .collect()
     }
+}
+
+/// Whether a type is written `Output<Bytes>`.
+fn inner_is_bytes(output: &Type) -> bool {
+    let Type::Path(TypePath { path, .. }) = output else {
+        return false;
+    };
+    let Some(PathArguments::AngleBracketed(arguments)) =
+        path.segments.last().map(|last| &last.arguments)
+    else {
+        return false;
+    };
+    arguments.args.iter().any(|argument| match argument {
+        GenericArgument::Type(Type::Path(TypePath { path, .. })) => path
+            .segments
+            .last()
+            .is_some_and(|last| last.ident == "Bytes"),
+        _ => false,
+    })
 }
 
 fn first_parameter(span: proc_macro2::Span) -> syn::Error {

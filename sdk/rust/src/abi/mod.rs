@@ -10,7 +10,7 @@ mod tests;
 pub(crate) use answer::{Answer, Emit, HasValue, StateChange, outcome};
 pub(crate) use batch::{BatchView, HeaderBytes, Row, encode_header};
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use native::{Packed, PackedEvent, Reply, ReplyCommand, ReplyStop, pack};
+pub(crate) use native::{PackedEvent, Reply, ReplyCommand, ReplyStop, pack};
 
 /// Version of both layouts.
 const VERSION: u8 = 1;

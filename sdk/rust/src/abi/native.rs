@@ -17,19 +17,12 @@ pub(crate) struct PackedEvent {
     pub(crate) ingest_time: i64,
 }
 
-/// A batch ready to be handled.
-pub(crate) struct Packed {
-    pub(crate) bytes: Vec<u8>,
-    /// Number of each event's key among the batch's distinct keys.
-    pub(crate) key_numbers: Vec<u32>,
-}
-
 /// Lays out a batch; `stored` gives the value of a slot for a key.
 pub(crate) fn pack<'s>(
     events: &[PackedEvent],
     slots: usize,
     stored: impl Fn(Option<&[u8]>, usize) -> Option<&'s [u8]>,
-) -> Packed {
+) -> Vec<u8> {
     let mut payload = Vec::new();
     let mut heads = Vec::with_capacity(events.len() * HEAD);
     let mut key_numbers = Vec::with_capacity(events.len());
@@ -89,13 +82,13 @@ pub(crate) fn pack<'s>(
             .flat_map(|number| number.to_le_bytes())
             .collect()
     };
-    let bytes = assemble(
+    let keys = if slots == 0 { 0 } else { keys.len() };
+    assemble(
         events.len(),
         slots,
-        if slots == 0 { 0 } else { keys.len() },
+        keys,
         [heads, offsets, ingest_times, key_index, cells, payload],
-    );
-    Packed { bytes, key_numbers }
+    )
 }
 
 /// The head, then the blocks, each at a multiple of 8.

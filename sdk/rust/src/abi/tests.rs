@@ -60,21 +60,15 @@ fn the_golden_batch_is_read() {
 #[test]
 fn the_golden_batch_is_written() {
     let packed = pack(&golden_events(), 1, |key, _| key.map(|_| b"7".as_slice()));
-    assert_eq!(packed.bytes, golden("batch"));
-    assert_eq!(packed.key_numbers, [0, 0, 1]);
+    assert_eq!(packed, golden("batch"));
 }
 
 #[test]
 fn the_golden_answer_is_written() {
-    let time = golden_events()[0].time + 500_000;
     let mut answer = Answer::default();
     let headers = headers(&[("source", b"gate-3")]);
     let expected = golden("answer");
     let own_time = i64::from_le_bytes(expected[48..56].try_into().expect("eight bytes"));
-    assert!(
-        (time - own_time).abs() < 60_000_000,
-        "an event time near the event's"
-    );
     let emit = Emit {
         event: 0,
         output: 0,
@@ -139,7 +133,7 @@ proptest! {
     #[test]
     fn every_batch_reads_back(events in proptest::collection::vec(any_event(), 0..12), slots in 0_usize..3) {
         let packed = pack(&events, slots, |key, slot| if slot == 1 { None } else { key.map(|_| b"x".as_slice()) });
-        let view = BatchView::parse(&packed.bytes).expect("own batch");
+        let view = BatchView::parse(&packed).expect("own batch");
         prop_assert_eq!(view.events(), events);
     }
 

@@ -3,7 +3,7 @@
 use super::Described;
 use super::given::{Given, Raw};
 use super::run::{Plan, Run, Sizes, below, run};
-use crate::{Key, Time, log};
+use crate::{Key, Time};
 use std::fmt::{Debug, Write};
 
 /// Runs the events one by one; in batches of any size, with a crash; all at once. Gives the first run.
@@ -19,8 +19,7 @@ pub(super) fn three_runs(
     let mut random = seed ^ (given.len() as u64).rotate_left(32) ^ 0x5eed;
     let most = 1 + below(&mut random, 7);
     let crash = below(&mut random, given.len() / most.div_ceil(2) + 1);
-    log::keep_lines();
-    let mut alone = run(
+    let alone = run(
         function,
         config,
         given,
@@ -30,7 +29,6 @@ pub(super) fn three_runs(
             crash: None,
         },
     )?;
-    alone.logs = log::take_lines();
     let sizes = Sizes::Random {
         state: random,
         most,

@@ -5,6 +5,8 @@ use crate::Time;
 use crate::abi::{HeaderBytes, PackedEvent, encode_header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 
 /// An event to send: `Given::json(json!({"n": 1})).key("UA").header("source", "gate-3")`.
 #[derive(Clone, Debug)]
@@ -113,13 +115,31 @@ const START: i64 = 946_684_800 * SECOND;
 
 /// Text as it is, numbers and booleans as they are written; anything else is no key.
 fn pointed_at(value: &[u8], pointer: &str) -> Option<Vec<u8>> {
-    let value: serde_json::Value = serde_json::from_slice(value).ok()?;
-    match value.pointer(pointer)? {
-        serde_json::Value::String(text) => Some(text.clone().into_bytes()),
-        other @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => {
-            Some(other.to_string().into_bytes())
-        }
-        _ => None,
+    let mut at: &RawValue = serde_json::from_slice(value).ok()?;
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        at = if at.get().starts_with('[') {
+            let index = part
+                .parse()
+                .ok()
+                .filter(|index: &usize| index.to_string() == part)?;
+            serde_json::from_str::<Vec<&RawValue>>(at.get())
+                .ok()?
+                .get(index)
+                .copied()?
+        } else {
+            serde_json::from_str::<HashMap<String, &RawValue>>(at.get())
+                .ok()?
+                .get(&part)
+                .copied()?
+        };
+    }
+    match at.get().as_bytes().first()? {
+        b'"' => serde_json::from_str::<String>(at.get())
+            .ok()
+            .map(String::into_bytes),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(at.get().as_bytes().to_vec()),
     }
 }
 

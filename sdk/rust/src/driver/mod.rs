@@ -178,7 +178,8 @@ impl Driver {
         self.results().stopped.clone()
     }
 
-    /// Lines that were logged while the events went through one by one.
+    /// Lines that were logged while the events went through one by one; `event` counts them from 0 in the
+    /// order sent.
     #[track_caller]
     pub fn logs(&mut self) -> Vec<LogLine> {
         self.results().logs.clone()

@@ -2,9 +2,9 @@
 
 use super::Described;
 use super::given::{DeadLetter, Given, Raw};
-use crate::LogLine;
 use crate::abi::{PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack};
 use crate::guest::{Call, Instance, Surroundings};
+use crate::{LogLine, log};
 use std::collections::BTreeMap;
 
 /// How often a host tries an event by default, the first attempt included.
@@ -136,7 +136,14 @@ pub(super) fn run(
             watermark: i64::MIN,
             seed,
         };
-        let answer = (function.on_batch)(&instance, call, &packed.bytes);
+        log::keep_lines();
+        let answer = (function.on_batch)(&instance, call, &packed);
+        let first = u32::try_from(run.outcomes.len()).unwrap_or(u32::MAX);
+        let lines = log::take_lines().into_iter();
+        run.logs.extend(lines.map(|line| LogLine {
+            event: line.event.saturating_add(first),
+            ..line
+        }));
         batches += 1;
         if plan.crash == Some(batches - 1) {
             instance = settings.instance();

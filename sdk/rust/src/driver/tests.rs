@@ -15,7 +15,10 @@ fn counts(
         0 => Ok(()),
         13 => fatal("not that one"),
         n if n < -100 => Err("x".parse::<u8>().unwrap_err().into()),
-        n if n < 0 => dead_letter("negative"),
+        n if n < 0 => {
+            crate::warn!("{n} is negative");
+            dead_letter("negative")
+        }
         n => {
             let count = seen.update(|seen| *seen += 1)?;
             if n % 2 == 1 {
@@ -67,6 +70,15 @@ fn everything_is_reported() {
         (Some(2_u64), Some(1_u64), None)
     );
     assert_eq!(t.stopped(), None);
+    let logs = t.logs();
+    assert_eq!(
+        logs,
+        [crate::LogLine {
+            level: crate::Level::Warn,
+            event: 2,
+            message: "-1 is negative".into()
+        }]
+    );
 }
 
 #[test]
@@ -162,8 +174,8 @@ fn by_route(flight: Event<Value>, seen: State<u64>, out: Output<u64>) -> Result<
 #[test]
 fn a_key_pointer_takes_the_place_of_the_key() {
     let mut t = Driver::of(by_route);
-    for route in [json!("JFK-LAX"), json!(7), json!(null), json!("JFK-LAX")] {
-        t.send("ignored", json!({"route": route}));
+    for route in ["\"JFK-LAX\"", "7.50", "null", "\"JFK\\u002dLAX\""] {
+        t.send_event(Given::raw(format!("{{\"route\":{route}}}")).key("ignored"));
     }
     let counts = t.output::<u64>("counts");
     assert_eq!(
@@ -171,7 +183,7 @@ fn a_key_pointer_takes_the_place_of_the_key() {
             .iter()
             .map(|event| (event.key_str().unwrap(), event.value))
             .collect::<Vec<_>>(),
-        [("JFK-LAX", 1), ("7", 1), ("JFK-LAX", 2)]
+        [("JFK-LAX", 1), ("7.50", 1), ("JFK-LAX", 2)]
     );
     assert_eq!(t.skipped(), 1, "an event without a key");
 }
@@ -198,11 +210,11 @@ fn named(
     z: State<u64>,
     a: Output<u64>,
     y: State<u64>,
-    b: Output<u64>,
+    b: Output<Bytes>,
 ) -> Result<()> {
     let _ = (z.get()?, y.get()?);
     a.emit("k", 1)?;
-    b.emit("k", 2)
+    b.emit("k", Bytes(b"2"))
 }
 
 #[test]
@@ -216,7 +228,7 @@ fn the_manifest_says_what_the_signature_says() {
         "{\"function\":{\"name\":\"other-name\",\"description\":\"Delays per carrier, kept up to date.\",\
          \"outputs_order\":[\"a\",\"b\"],\"slots_order\":[\"z\",\"y\"]},\
          \"input\":[{\"topic\":\"flights\",\"start\":\"earliest\",\"key\":\"/route\"}],\
-         \"output\":{\"a\":{\"topic\":\"topic-a\"},\"b\":{\"topic\":\"topic-b\"}},\
+         \"output\":{\"a\":{\"topic\":\"topic-a\"},\"b\":{\"topic\":\"topic-b\",\"format\":\"bytes\"}},\
          \"state\":{\"z\":{\"kind\":\"value\"},\"y\":{\"kind\":\"value\"}}}"
     );
     let counted: Value = manifest(counts).parse().unwrap();

@@ -5,7 +5,7 @@ use super::{Call, Instance, Overlay, Running};
 use crate::abi::{Answer, BatchView, outcome};
 use crate::error::Kind;
 use crate::{Error, Function, log};
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 
 /// [`on_batch`] of some function.
 #[cfg(not(target_arch = "wasm32"))]
@@ -100,7 +100,7 @@ enum Next {
 }
 
 /// Writes down why an event did not go through.
-fn record(answer: &mut RefMut<'_, Answer>, event: u32, error: &Error) -> Next {
+fn record(answer: &mut Answer, event: u32, error: &Error) -> Next {
     let outcome = match error.kind() {
         Kind::Skip => outcome::SKIP,
         Kind::DeadLetter => outcome::DEAD_LETTER,

@@ -44,7 +44,7 @@ fn answer<F: crate::Function>(_: F, events: &[PackedEvent], stored: Option<&str>
     let packed = pack(events, F::SLOTS.len(), |_, slot| {
         stored.filter(|_| slot == 0).map(str::as_bytes)
     });
-    on_batch::<F>(&Instance::new(Box::new(Nowhere)), CALL, &packed.bytes).unwrap()
+    on_batch::<F>(&Instance::new(Box::new(Nowhere)), CALL, &packed).unwrap()
 }
 
 #[derive(Deserialize)]
