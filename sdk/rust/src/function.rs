@@ -3,9 +3,9 @@
 use crate::Result;
 use crate::guest::Running;
 
-/// A function of Tidemill. Implemented by `#[tidemill::function]` for a type with the name of the
-/// annotated `fn`; not meant to be implemented by hand.
-pub trait Function: Copy {
+/// A function of Tidemill. `#[tidemill::function]` implements it and leaves a `fn` of the same name that
+/// gives it, for `Driver::of`; not meant to be implemented by hand.
+pub trait Function {
     /// Its name.
     const NAME: &'static str;
     /// The topic it reads.

@@ -37,7 +37,11 @@ thread_local! {
 
 /// What the component exports.
 #[doc(hidden)]
-pub fn on_batch<F: Function>(call: bindings::Call, events: &[u8]) -> Result<Vec<u8>, String> {
+pub fn on_batch<F: Function>(
+    _function: impl FnOnce() -> F,
+    call: bindings::Call,
+    events: &[u8],
+) -> Result<Vec<u8>, String> {
     let call = guest::Call {
         input: call.input,
         partition: call.partition,

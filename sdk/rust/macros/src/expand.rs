@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, ExprLit, Ident, ItemFn, Lit, Meta, Type};
 
-/// A unit struct with the function's name that knows its manifest, and the component's export.
+/// A `fn` of the same name that gives the function with its manifest, and the component's export.
 pub(crate) fn expand(
     mut function: ItemFn,
     settings: &Settings,
@@ -45,16 +45,14 @@ pub(crate) fn expand(
     let export = export(&name, &manifest.to_json());
     Ok(quote! {
         #(#docs)*
-        #[allow(non_camel_case_types, dead_code, reason = "it stands for a function")]
-        #[derive(Clone, Copy)]
-        #visibility struct #name;
-
-        const _: () = {
-            #[allow(dead_code, elided_lifetimes_in_paths)]
+        #[allow(dead_code, reason = "tests name it, a component is reached by its export")]
+        #visibility fn #name() -> impl ::tidemill::Function {
+            #[allow(elided_lifetimes_in_paths)]
             #function
             #implementation
-            #export
-        };
+            __TidemillFunction
+        }
+        #export
     })
 }
 
@@ -166,7 +164,8 @@ fn implementation(name: &Ident, manifest: &Manifest, signature: &Signature) -> T
     let json = manifest.to_json();
     let (prepared, arguments) = arguments(signature);
     quote! {
-        impl ::tidemill::Function for #name {
+        struct __TidemillFunction;
+        impl ::tidemill::Function for __TidemillFunction {
             const NAME: &'static str = #function_name;
             const INPUT: &'static str = #input;
             const KEY: ::core::option::Option<&'static str> = #key;
@@ -226,7 +225,7 @@ fn export(name: &Ident, manifest: &str) -> TokenStream {
                     call: ::tidemill::wasm::Call,
                     events: ::std::vec::Vec<u8>,
                 ) -> ::core::result::Result<::std::vec::Vec<u8>, ::std::string::String> {
-                    ::tidemill::wasm::on_batch::<#name>(call, &events)
+                    ::tidemill::wasm::on_batch(#name, call, &events)
                 }
             }
             ::tidemill::wasm::export!(Exported with_types_in ::tidemill::wasm);

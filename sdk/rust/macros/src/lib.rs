@@ -30,7 +30,7 @@ use signature::Signature;
 /// `function.toml` plus `function.outputs_order` and `function.slots_order`: the parameters in their
 /// order, which is how the host numbers them.
 ///
-/// In its place stands a value of the same name, for `Driver::of`.
+/// In its place stands a `fn` of the same name without parameters, for `Driver::of`.
 #[proc_macro_attribute]
 pub fn function(settings: TokenStream, item: TokenStream) -> TokenStream {
     expanded(settings, item)

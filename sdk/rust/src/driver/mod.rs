@@ -44,7 +44,7 @@ struct Described {
 
 impl Driver {
     /// A driver of an annotated function: `Driver::of(carrier_delays)`.
-    pub fn of<F: Function>(_function: F) -> Self {
+    pub fn of<F: Function>(_function: impl FnOnce() -> F) -> Self {
         let function = Described {
             name: F::NAME,
             input: F::INPUT,

@@ -220,7 +220,7 @@ fn named(
 #[test]
 fn the_manifest_says_what_the_signature_says() {
     use crate::Function;
-    fn manifest<F: Function>(_: F) -> &'static str {
+    fn manifest<F: Function>(_: impl FnOnce() -> F) -> &'static str {
         F::MANIFEST
     }
     assert_eq!(

@@ -40,7 +40,11 @@ fn events(list: &[(&str, Value)]) -> Vec<PackedEvent> {
         .collect()
 }
 
-fn answer<F: crate::Function>(_: F, events: &[PackedEvent], stored: Option<&str>) -> Vec<u8> {
+fn answer<F: crate::Function>(
+    _: impl FnOnce() -> F,
+    events: &[PackedEvent],
+    stored: Option<&str>,
+) -> Vec<u8> {
     let packed = pack(events, F::SLOTS.len(), |_, slot| {
         stored.filter(|_| slot == 0).map(str::as_bytes)
     });
