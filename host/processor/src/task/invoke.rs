@@ -1,6 +1,7 @@
 //! Calling the function on some rows of a batch.
 
-use super::{Slice, Task, Then};
+use super::transaction::Then;
+use super::{Slice, Task};
 use crate::FunctionLogLine;
 use crate::dead_letter::Cause;
 use crate::deployment::Deployment;

@@ -29,7 +29,9 @@ async fn events_of_one_key_meet_and_dead_letters_keep_where_they_came_from() {
         ];
         host.send("in", partition, &events).await;
     }
-    let report = host.caught_up("f").await;
+    let report = host
+        .until("f", |report| report.counts.events_in == 12)
+        .await;
     assert_eq!(
         (
             report.counts.events_in,

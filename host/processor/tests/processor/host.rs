@@ -238,6 +238,7 @@ impl Host {
         for _ in 0..20_000 {
             let report = self.processor.describe(name).expect("the function exists");
             if wanted(&report) {
+                self.settled().await;
                 return report;
             }
             clock.sleep(Duration::from_millis(1)).await;
@@ -245,13 +246,25 @@ impl Host {
         panic!("never as wanted: {:?}", self.processor.describe(name));
     }
 
-    /// Waits until a function has read everything.
+    /// Waits until a function has read everything and what it did is durable.
     pub(crate) async fn caught_up(&self, name: &str) -> FunctionReport {
         let report = self
             .until(name, |report| report.tasks.iter().all(|task| task.lag == 0))
             .await;
         assert!(conserved(&report), "{:?}", report.counts);
         report
+    }
+
+    /// Waits until everything committed so far is durable.
+    pub(crate) async fn settled(&self) {
+        let mut draft = Draft::new();
+        draft.entry("test/settled", Some(b"1"));
+        let ticket = self
+            .log
+            .commit(draft)
+            .map_err(|(error, _)| error)
+            .expect("it is taken");
+        ticket.durable().await.expect("it is durable");
     }
 
     /// A count kept by `scripted.wat`.
