@@ -31,7 +31,7 @@ async fn reopen(dir: &Path) -> Host {
 /// One life: sends events while the function runs, and ends without stopping anything.
 async fn live(dir: &Path, random: &Random, sent: &mut BTreeMap<(u32, String), u64>) {
     let host = reopen(dir).await;
-    let mut durable = host.log.durable();
+    let (mut durable, clock) = (host.log.durable(), Clock::system());
     for _ in 0..1 + random.below(6) {
         let partition = u32::try_from(random.below(u64::from(PARTITIONS))).expect("small");
         let keys: Vec<String> = (0..1 + random.below(200))
@@ -46,7 +46,7 @@ async fn live(dir: &Path, random: &Random, sent: &mut BTreeMap<(u32, String), u6
     for _ in 0..random.below(4) {
         tokio::select! {
             moved = durable.changed() => moved.expect("the log lives"),
-            () = Clock::system().sleep(Duration::from_millis(20)) => {}
+            () = clock.sleep(Duration::from_millis(20)) => {}
         }
     }
 }
