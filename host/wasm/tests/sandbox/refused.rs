@@ -1,6 +1,7 @@
 //! What is no function of this host is refused, and the refusal starts with the check that failed.
 
 use super::*;
+use proptest::prelude::*;
 use tidemill_types::ErrorKind;
 
 fn refuses(bytes: &[u8], check: &str, words: &[&str]) {
@@ -165,4 +166,25 @@ fn a_manifest_that_is_not_text() {
         &format!("{FILTER} (@custom \"tidemill-manifest\" \"\\ff\")"),
     );
     refuses(&bytes, "manifest", &["UTF-8"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever a byte is changed to: the component is refused, or it runs within its limits.
+    #[test]
+    fn damaged_components_harm_nobody(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let sandbox = sandbox();
+        let mut bytes = component::guest("", PASSTHROUGH);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let limits = CallLimits { deadline: Duration::from_millis(20), ..LIMITS };
+        if let Ok(component) = sandbox.compile(&bytes)
+            && let Ok(mut instance) = sandbox.instantiate(&component, limits, Arc::new(Nothing))
+            && let Ok(answer) = instance.on_batch(CALL, &batch(&[b"a"]))
+        {
+            let _ = tidemill_wasm::Commands::parse(&answer, 1, 0, 1);
+        }
+        works(&sandbox);
+    }
 }
