@@ -173,15 +173,17 @@ pub trait Payload<'a>: Sized {
 impl<'a, T: Deserialize<'a>> Payload<'a> for T {
     fn read(value: Option<&'a [u8]>) -> Result<Self, String> {
         match value {
-            // Checked as a whole, UTF-8 costs far less than string by string.
-            Some(value) => match std::str::from_utf8(value) {
-                Ok(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
-                Err(error) => Err(format!("the value is no UTF-8: {error}")),
-            },
-            None => serde_json::from_slice(b"null")
+            Some(value) => read_json(value),
+            None => serde_json::from_str("null")
                 .map_err(|_| "the event is a tombstone, it has no value; `Event<Option<T>>` takes such events too".to_owned()),
         }
     }
+}
+
+/// Reads JSON. Checked as a whole, UTF-8 costs far less than string by string.
+pub(crate) fn read_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 impl<'a> Payload<'a> for Bytes<'a> {

@@ -103,7 +103,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> State<'a, T> {
 /// The value itself if nobody else holds it, or a copy of it in its place.
 fn unshared<T: Serialize + DeserializeOwned>(value: &mut Rc<T>) -> Result<&mut T> {
     if Rc::get_mut(value).is_none() {
-        *value = Rc::new(serde_json::from_slice(&serde_json::to_vec(&**value)?)?);
+        *value = Rc::new(serde_json::from_str(&serde_json::to_string(&**value)?)?);
     }
     Rc::get_mut(value).ok_or_else(|| crate::Error::retry("a fresh value is held twice"))
 }

@@ -7,6 +7,7 @@
 
 use super::running::View;
 use crate::abi::{BatchView, StateChange};
+use crate::event::read_json;
 use crate::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,14 +215,12 @@ impl View<'_> {
         };
         let content = match bytes {
             None => Content::Absent,
-            Some(bytes) => Content::Value(Rc::new(serde_json::from_slice::<T>(bytes).map_err(
-                |why| {
-                    Error::retry(format!(
-                        "the stored state doesn't read as {}: {why}",
-                        std::any::type_name::<T>()
-                    ))
-                },
-            )?)),
+            Some(bytes) => Content::Value(Rc::new(read_json::<T>(bytes).map_err(|why| {
+                Error::retry(format!(
+                    "the stored state doesn't read as {}: {why}",
+                    std::any::type_name::<T>()
+                ))
+            })?)),
         };
         self.cell(index)?.content = content;
         Ok(())
