@@ -21,9 +21,10 @@ const PAGE: u64 = 5_000;
 /// How long the host may hold a poll while there is nothing.
 const WAIT: &str = "20s";
 
-/// Read events of a topic: those that are there now, or with `--follow` also those to come.
+/// Read events of a topic.
 ///
-/// Without a format each event is one line of JSON with its place, key, headers and times.
+/// Those that are there now, or with `--follow` also those to come. Without a format each event is one
+/// line of JSON with its place, key, headers and times.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill consume flights --limit 3\n  tidemill consume alerts --follow -f '%p %o %k %v\\n'\n\nFormat: %p partition, %o offset, %k key, %v value, %h headers, %t event time, %i ingest time, %% percent, \\n newline, \\t tab, \\\\ backslash."
