@@ -2,8 +2,20 @@
 //! behind it that lags and may be thrown away, and snapshots to object storage. A cache of the
 //! journal, never the truth. Knows nothing of functions but a number.
 
+mod behind;
+mod cells;
 mod changes;
+mod engine;
+mod keys;
+mod list;
+mod live;
+mod snapshot;
 mod store;
+mod write_back;
+mod writer;
+
+#[cfg(test)]
+mod tests;
 
 pub use changes::{Change, Changes, ChangesReader, Scope};
-pub use store::{Missing, Settings, Stats, Store};
+pub use store::{Intent, Missing, Reader, Settings, Stats, Store};

@@ -1,12 +1,18 @@
-//! The façade: get, load, apply, advance, snapshot, list.
+//! The façade: get, load, apply, durable, snapshot, list.
 
-use crate::Scope;
+use crate::behind::{self, Behind, Failure};
+use crate::cells::Known;
+use crate::engine::{Engine, Place};
+use crate::list::{Query, list};
+use crate::live::Part;
+use crate::writer::Writer;
+use crate::{Scope, snapshot};
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_env::metrics::Metrics;
-use tidemill_env::objects::Objects;
-use tidemill_types::{ByteSize, CommitSeq, FunctionId, Result};
+use tidemill_env::objects::{Created, Objects};
+use tidemill_types::{ByteSize, CommitSeq, Error, FunctionId, Result};
 
 /// Settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,9 +48,108 @@ pub struct Stats {
 }
 
 /// The state of all functions of a shard. Cheap to clone.
+///
+/// ```
+/// use tidemill_env::metrics::Metrics;
+/// use tidemill_state::{Change, Changes, Scope, Settings, Store};
+/// use tidemill_types::{ByteSize, CommitSeq, FunctionId};
+///
+/// let dir = tempfile::tempdir().unwrap();
+/// let settings = Settings { dir: dir.path().into(), memory_bytes: ByteSize::mib(64), dirty_bytes: ByteSize::mib(16) };
+/// let store = Store::open(settings, &Metrics::default()).unwrap();
+/// let scope = Scope { function: FunctionId(1), partition: 0 };
+/// let mut changes = Changes::new(scope);
+/// changes.push(Change::Set { slot: 0, key: b"UA", value: b"1" });
+///
+/// let intent = store.intend(); // before the transaction is sequenced
+/// let commit = CommitSeq(1); // from the log
+/// store.apply(commit, changes.as_bytes()).unwrap();
+/// drop(intent); // applied
+/// store.durable(commit); // once the journal says so
+/// assert_eq!(store.get(scope, 0, b"UA"), Ok(Some("1".into())));
+/// store.close();
+/// ```
 #[derive(Clone)]
 pub struct Store {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Arc<Engine>,
+    writer: Option<Writer>,
+}
+
+impl Inner {
+    fn wake(&self) {
+        if let Some(writer) = &self.writer {
+            writer.wake(&self.engine);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(writer) = &self.writer {
+            writer.stop();
+        }
+    }
+}
+
+/// Says that a transaction is on its way between being sequenced and being applied; see [`Store::intend`].
+#[must_use = "it only holds the writer back while it is alive"]
+pub struct Intent {
+    inner: Arc<Inner>,
+    bound: CommitSeq,
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        self.inner.engine.live.settle(self.bound);
+        self.inner.wake();
+    }
+}
+
+/// What memory knows of one scope, under its lock; see [`Store::read`].
+pub struct Reader<'a> {
+    part: Option<&'a Part>,
+}
+
+impl<'a> Reader<'a> {
+    /// As [`Store::get`], without copying the value.
+    ///
+    /// # Errors
+    /// [`Missing`], not a failure.
+    pub fn get(&self, slot: u16, key: &[u8]) -> std::result::Result<Option<&'a [u8]>, Missing> {
+        match self
+            .part
+            .map_or(Known::Absent, |part| part.cells.get(slot, key))
+        {
+            Known::Value(value) => Ok(Some(value)),
+            Known::Absent => Ok(None),
+            Known::Unknown => Err(Missing {
+                slot,
+                key: Bytes::copy_from_slice(key),
+            }),
+        }
+    }
+}
+
+/// A folder on disk.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Place for Folder {
+    fn open(&self) -> Result<Arc<dyn Behind>, Failure> {
+        behind::open(&self.0).map(Arc::from)
+    }
+
+    fn wipe(&self) -> Result<(), Failure> {
+        match std::fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::Broken(error.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Store {
@@ -52,64 +157,114 @@ impl Store {
     /// it is a cache.
     ///
     /// # Errors
-    /// When the folder can't be used at all.
+    /// When the folder can't be used at all; `directory-in-use` when another process holds it.
     pub fn open(settings: Settings, metrics: &Metrics) -> Result<Self> {
-        let _ = (settings, metrics);
-        unimplemented!("helper")
+        let dirty = settings.dirty_bytes.0;
+        std::fs::create_dir_all(&settings.dir).map_err(|error| {
+            Error::unavailable(
+                "state-unavailable",
+                format!(
+                    "the state folder {} can't be created: {error}",
+                    settings.dir.display()
+                ),
+            )
+        })?;
+        let place = Box::new(Folder(settings.dir.clone()));
+        let engine = Engine::open(place, settings.memory_bytes.0, dirty, metrics)
+            .map_err(|error| error.at(settings.dir.display()))?;
+        let engine = Arc::new(engine);
+        let writer = Some(Writer::start(engine.clone(), dirty)?);
+        Ok(Self {
+            inner: Arc::new(Inner { engine, writer }),
+        })
     }
 
-    /// Up to which commit the store already reflects the journal; 0 when it is empty.
+    /// Up to which commit the store already reflects the journal; 0 when it is empty. Sections of later
+    /// commits are to be applied again after a start; those up to it do no harm.
     pub fn reflects(&self) -> CommitSeq {
-        unimplemented!("helper")
+        self.inner.engine.reflects()
     }
 
     /// Throws everything away and loads a snapshot's bytes; afterwards it reflects the snapshot's commit.
     ///
     /// # Errors
-    /// `Corrupt` when the snapshot isn't what was written.
+    /// `Corrupt` when the snapshot isn't what was written; the store is empty then, or as it was before.
     pub fn restore(&self, snapshot: Bytes) -> Result<CommitSeq> {
-        let _ = snapshot;
-        unimplemented!("helper")
+        let snapshot = snapshot::Reader::new(snapshot)?;
+        let commit = snapshot.commit();
+        self.inner
+            .engine
+            .replace(commit, |write| snapshot.blocks(write))?;
+        Ok(commit)
     }
 
     /// Value of a slot for a key, from memory. `Err(Missing)`: known only to the store behind; load it first.
-    /// `Ok(None)`: certainly absent.
+    /// `Ok(None)`: certainly absent. For many keys of a scope [`Store::read`] is cheaper.
     ///
     /// # Errors
     /// [`Missing`], not a failure.
-    pub fn get(&self, scope: Scope, slot: u16, key: &[u8]) -> std::result::Result<Option<Bytes>, Missing> {
-        let _ = (scope, slot, key);
-        unimplemented!("helper")
+    pub fn get(
+        &self,
+        scope: Scope,
+        slot: u16,
+        key: &[u8],
+    ) -> std::result::Result<Option<Bytes>, Missing> {
+        self.read(scope, |reader| {
+            Ok(reader.get(slot, key)?.map(Bytes::copy_from_slice))
+        })
     }
 
-    /// Brings missing values (or their absence) into memory. Blocks on the disk.
+    /// Looks at many values of a scope at once, without copying them. The scope is locked meanwhile:
+    /// `look` must not call the store.
+    pub fn read<R>(&self, scope: Scope, look: impl FnOnce(&Reader<'_>) -> R) -> R {
+        self.inner
+            .engine
+            .live
+            .read(scope, |part| look(&Reader { part }))
+    }
+
+    /// Brings missing values (or their absence) into memory, where they stay at least until the load
+    /// after the next of the same scope. Blocks on the disk.
     ///
     /// # Errors
     /// `Unavailable` when the store can't be read.
     pub fn load(&self, scope: Scope, missing: &[Missing]) -> Result<()> {
-        let _ = (scope, missing);
-        unimplemented!("helper")
+        self.inner.engine.load(scope, missing)
+    }
+
+    /// Says that a transaction with changes of state is about to be sequenced. Keep it until
+    /// [`Store::apply`] has returned (or the transaction was refused), then drop it.
+    ///
+    /// Without it the journal could become durable up to a commit whose section is not applied yet, and
+    /// the store behind would claim to have what it never got. During recovery nothing else is
+    /// on its way and no intent is needed.
+    pub fn intend(&self) -> Intent {
+        Intent {
+            bound: self.inner.engine.live.intend(),
+            inner: self.inner.clone(),
+        }
     }
 
     /// Applies a sequenced transaction's section to the map. Commits must come in rising order per
     /// scope. It reaches the store behind only after [`Store::durable`] has passed its commit.
+    /// What the store behind has already (a commit up to [`Store::reflects`]) is passed over.
     ///
     /// # Errors
     /// `Corrupt` when the section makes no sense.
     pub fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
-        let _ = (commit, section);
-        unimplemented!("helper")
+        self.inner.engine.live.apply(commit, section)
     }
 
     /// Says up to which commit the journal is durable; the background writer may write up to there.
+    /// Every section up to it has been applied, or an [`Intent`] taken before it was sequenced is alive.
     pub fn durable(&self, commit: CommitSeq) {
-        let _ = commit;
-        unimplemented!("helper")
+        self.inner.engine.live.durable(commit);
+        self.inner.wake();
     }
 
     /// Waits while more is dirty than allowed.
     pub async fn room(&self) {
-        unimplemented!("helper")
+        self.inner.engine.live.room().await;
     }
 
     /// Writes a snapshot of everything up to the durable commit to object storage, while work goes on.
@@ -118,32 +273,91 @@ impl Store {
     /// # Errors
     /// `Unavailable` when storage can't be written.
     pub async fn snapshot(&self, objects: &Objects, nonce: &str) -> Result<(String, CommitSeq)> {
-        let _ = (objects, nonce);
-        unimplemented!("helper")
+        let (engine, mark) = (self.inner.engine.clone(), nonce.to_owned());
+        let taken = tokio::task::spawn_blocking(move || {
+            let (view, commit) = engine.freeze()?;
+            let bytes = snapshot::write(&*view, commit, &mark)
+                .map_err(|failure| engine.failed_read(&failure))?;
+            Ok((bytes, commit))
+        });
+        let (bytes, commit) = taken
+            .await
+            .map_err(|error| Error::internal(format!("the snapshot ended early: {error}")))??;
+        let path = format!("snapshots/{:020}-{nonce}", commit.0);
+        match objects.create(&path, bytes).await? {
+            Created::Ours => Ok((path, commit)),
+            Created::Exists => Err(Error::unavailable(
+                "object-exists",
+                format!("{path} exists already and isn't ours: take another nonce"),
+            )),
+        }
     }
 
     /// Live entries of a slot in key order, from `after` (exclusive) on, memory and store merged. Blocks.
     ///
     /// # Errors
     /// `Unavailable` when the store can't be read.
-    pub fn list(&self, scope: Scope, slot: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
-        let _ = (scope, slot, prefix, after, limit);
-        unimplemented!("helper")
+    pub fn list(
+        &self,
+        scope: Scope,
+        slot: u16,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        list(
+            &self.inner.engine,
+            &Query {
+                scope,
+                slot,
+                prefix,
+                after,
+                limit,
+            },
+        )
     }
 
-    /// Forgets a function's state (its deletion is in the journal already). Space comes back in the background.
+    /// Forgets a function's state (its deletion is in the journal already). Space comes back in the
+    /// background; if the host is killed before, forget it again after the start (cheap when nothing is left).
     pub fn forget(&self, function: FunctionId) {
-        let _ = function;
-        unimplemented!("helper")
+        self.inner.engine.forget(function);
+        self.inner.wake();
     }
 
     /// Figures.
     pub fn stats(&self) -> Stats {
-        unimplemented!("helper")
+        let figures = self.inner.engine.live.figures();
+        Stats {
+            live: figures.values,
+            live_bytes: figures.live_bytes,
+            dirty: figures.waiting_changes,
+            written: self.reflects(),
+        }
     }
 
-    /// Stops the background writer after writing back what is durable.
+    /// Stops the background writer after writing back what is durable. Memory can still be read.
     pub fn close(&self) {
-        unimplemented!("helper")
+        if let Some(writer) = &self.inner.writer {
+            writer.stop();
+        }
+        self.inner.engine.close();
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Over any place and without a thread: [`Engine::step`] is called by hand.
+    pub(crate) fn stepped(place: Box<dyn Place>, memory: u64, dirty: u64) -> Result<Self> {
+        let engine = Arc::new(Engine::open(place, memory, dirty, &Metrics::default())?);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                writer: None,
+            }),
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.inner.engine
     }
 }

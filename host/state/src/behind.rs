@@ -1,0 +1,101 @@
+//! The store behind: what an ordered store must offer to be one. Nothing else of a store is used.
+
+mod lsm;
+#[cfg(test)]
+mod map;
+
+pub(crate) use lsm::open;
+#[cfg(test)]
+pub(crate) use map::{Fault, Map};
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::{Bound, ControlFlow};
+use tidemill_types::CommitSeq;
+
+/// An ordered store with atomic batches. Every method blocks.
+pub(crate) trait Behind: Send + Sync {
+    /// What it says of itself.
+    fn marker(&self) -> Result<Marker, Failure>;
+    /// Looks keys up, best in rising order; calls back with the place in `keys`.
+    fn get_many(
+        &self,
+        keys: &[Vec<u8>],
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), Failure>;
+    /// Writes all or nothing. With `None` the marker stays.
+    fn write(&self, batch: &[Write<'_>], marker: Option<Marker>) -> Result<(), Failure>;
+    /// What is in it now, whatever is written later.
+    fn view(&self) -> Result<Box<dyn View>, Failure>;
+    /// Removes everything, the marker too.
+    fn clear(&self) -> Result<(), Failure>;
+    /// Makes everything written so far survive a power cut.
+    fn persist(&self) -> Result<(), Failure>;
+}
+
+/// A store as it was at one moment.
+pub(crate) trait View: Send {
+    /// Keys from one on and before another (`None`: to the end), in order, until told to stop.
+    fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Failure>;
+}
+
+/// A key and its value, or `None` to remove it.
+pub(crate) struct Write<'a> {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Option<Cow<'a, [u8]>>,
+}
+
+/// What a store says of itself; in the same batch as what it speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Marker {
+    /// It is empty.
+    Empty,
+    /// Exactly the state as of this commit.
+    Exact(CommitSeq),
+    /// In the middle of something that took more than one batch.
+    Torn,
+}
+
+impl Marker {
+    const VERSION: u8 = 1;
+
+    fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Empty => vec![],
+            Self::Exact(commit) => [&[Self::VERSION], &commit.0.to_be_bytes()[..]].concat(),
+            Self::Torn => vec![Self::VERSION],
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        match bytes {
+            [Self::VERSION, commit @ ..] => commit.try_into().map_or(Self::Torn, |commit| {
+                Self::Exact(CommitSeq(u64::from_be_bytes(commit)))
+            }),
+            _ => Self::Torn,
+        }
+    }
+}
+
+/// Why a store didn't do what it was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// Somebody else holds it, or we still do.
+    InUse,
+    /// Anything else, in words.
+    Broken(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse => f.write_str("it is in use"),
+            Self::Broken(reason) => f.write_str(reason),
+        }
+    }
+}

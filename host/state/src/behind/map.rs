@@ -1,0 +1,135 @@
+//! A store in memory: for tests and simulation. Clones share what is in it, so that a clone is what a
+//! killed process would find.
+
+use super::{Behind, Failure, Marker, View, Write};
+use crate::keys::MARKER;
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// An ordered map.
+#[derive(Clone, Default)]
+pub(crate) struct Map(Arc<Mutex<Inside>>);
+
+#[derive(Default)]
+struct Inside {
+    pairs: Arc<Pairs>,
+    fault: Option<Fault>,
+}
+
+/// What goes wrong until told otherwise; a write fault only once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// A write fails and does nothing.
+    WriteRefused,
+    /// A write does its work and fails.
+    WriteUnclear,
+    /// Nothing can be read.
+    Read,
+}
+
+impl Map {
+    pub(crate) fn set_fault(&self, fault: Option<Fault>) {
+        self.inside().fault = fault;
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn readable(&self) -> Result<Arc<Pairs>, Failure> {
+        let inside = self.inside();
+        if inside.fault == Some(Fault::Read) {
+            Err(told_to_fail())
+        } else {
+            Ok(inside.pairs.clone())
+        }
+    }
+}
+
+fn told_to_fail() -> Failure {
+    Failure::Broken("told to fail".into())
+}
+
+impl Behind for Map {
+    fn marker(&self) -> Result<Marker, Failure> {
+        let pairs = self.readable()?;
+        Ok(match pairs.get(MARKER) {
+            Some(bytes) => Marker::read(bytes),
+            None if pairs.is_empty() => Marker::Empty,
+            None => Marker::Torn,
+        })
+    }
+
+    fn get_many(
+        &self,
+        keys: &[Vec<u8>],
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), Failure> {
+        let pairs = self.readable()?;
+        for (at, key) in keys.iter().enumerate() {
+            found(at, pairs.get(key).map(Vec::as_slice));
+        }
+        Ok(())
+    }
+
+    fn write(&self, batch: &[Write<'_>], marker: Option<Marker>) -> Result<(), Failure> {
+        let mut inside = self.inside();
+        let fault = inside.fault.take_if(|fault| *fault != Fault::Read);
+        if fault == Some(Fault::WriteRefused) {
+            return Err(told_to_fail());
+        }
+        let pairs = Arc::make_mut(&mut inside.pairs);
+        for write in batch {
+            match &write.value {
+                Some(value) => pairs.insert(write.key.clone(), value.to_vec()),
+                None => pairs.remove(&write.key),
+            };
+        }
+        if let Some(marker) = marker {
+            pairs.insert(MARKER.to_vec(), marker.to_bytes());
+        }
+        if fault.is_some() {
+            Err(told_to_fail())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn view(&self) -> Result<Box<dyn View>, Failure> {
+        Ok(Box::new(self.readable()?))
+    }
+
+    fn clear(&self) -> Result<(), Failure> {
+        self.inside().pairs = Arc::default();
+        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl View for Arc<Pairs> {
+    fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Failure> {
+        if let (Bound::Included(from) | Bound::Excluded(from), Some(to)) = (from, to)
+            && from >= to
+        {
+            return Ok(());
+        }
+        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        for (key, value) in self.range::<[u8], _>((from, to)) {
+            if each(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

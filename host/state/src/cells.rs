@@ -1,0 +1,454 @@
+//! Live values of one scope in memory: a hash table over a slab, swept by a clock hand when memory
+//! runs short. Remembers absence too, and whether what isn't here can be anywhere else.
+
+use crate::Change;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher};
+use tidemill_types::CommitSeq;
+
+/// Memory a held value takes beside its key and value: slab, index, the allocator's own.
+const HELD_BYTES: u64 = 64;
+/// Values of this many latest loads stay, so that who loaded them meets them.
+const KEPT_LOADS: u8 = 2;
+
+/// What memory knows of a slot's value for a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known<'a> {
+    Value(&'a [u8]),
+    Absent,
+    /// Perhaps the store behind has it.
+    Unknown,
+}
+
+/// Values and absences of one scope.
+pub(crate) struct Cells {
+    index: HashTable<u32>,
+    slab: Vec<Option<Held>>,
+    free: Vec<u32>,
+    hand: usize,
+    hasher: RandomState,
+    bytes: u64,
+    values: u64,
+    complete: bool,
+    loads: u8,
+    /// Things that left memory.
+    losses: u64,
+    /// The newest commit of a thing that left.
+    lost: CommitSeq,
+    clears: u64,
+}
+
+struct Held {
+    /// The key, then the value.
+    bytes: Box<[u8]>,
+    hash: u64,
+    /// The commit that changed it last; 0 when it came from the store behind.
+    commit: CommitSeq,
+    key_len: u32,
+    slot: u16,
+    present: bool,
+    /// Used since the hand passed.
+    used: Cell<bool>,
+    /// Number of the load that brought it.
+    load: Cell<u8>,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Swept {
+    pub(crate) visited: usize,
+    pub(crate) removed: usize,
+    /// Could have gone, but were used since the last time.
+    pub(crate) spared: usize,
+}
+
+impl Held {
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_end()]
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.present.then(|| &self.bytes[self.key_end()..])
+    }
+
+    fn key_end(&self) -> usize {
+        self.key_len as usize
+    }
+
+    fn cost(&self) -> u64 {
+        self.bytes.len() as u64 + HELD_BYTES
+    }
+}
+
+impl Cells {
+    /// Empty. `complete`: nothing of this scope is anywhere else.
+    pub(crate) fn new(complete: bool) -> Self {
+        Self {
+            index: HashTable::new(),
+            slab: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            hasher: RandomState::default(),
+            bytes: 0,
+            values: 0,
+            complete,
+            loads: 0,
+            losses: 0,
+            lost: CommitSeq(0),
+            clears: 0,
+        }
+    }
+
+    /// Memory taken.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Values held; absences don't count.
+    pub(crate) fn values(&self) -> u64 {
+        self.values
+    }
+
+    /// Whether what isn't here is absent.
+    pub(crate) fn complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Says that everything of the store behind has been brought in.
+    pub(crate) fn set_complete(&mut self) {
+        self.complete = true;
+    }
+
+    /// What has left memory so far: things, the newest of their commits, clears. Tells a load whether
+    /// what it read from the store behind may be old by now.
+    pub(crate) fn losses(&self) -> (u64, CommitSeq, u64) {
+        (self.losses, self.lost, self.clears)
+    }
+
+    pub(crate) fn get(&self, slot: u16, key: &[u8]) -> Known<'_> {
+        match self
+            .find(self.hash(slot, key), slot, key)
+            .and_then(|at| self.slab[at].as_ref())
+        {
+            Some(held) => {
+                held.used.set(true);
+                held.value().map_or(Known::Absent, Known::Value)
+            }
+            None if self.complete => Known::Absent,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Applies a change of a commit.
+    pub(crate) fn apply(&mut self, commit: CommitSeq, change: Change<'_>) {
+        match change {
+            Change::Set { slot, key, value } => self.put(slot, key, Some(value), commit),
+            Change::Delete { slot, key } => self.put(slot, key, None, commit),
+            Change::Clear => self.clear(),
+        }
+    }
+
+    fn put(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>, commit: CommitSeq) {
+        let hash = self.hash(slot, key);
+        let Some(at) = self.find(hash, slot, key) else {
+            // In a complete scope a key that isn't here is absent already.
+            if value.is_some() || !self.complete {
+                self.insert(hash, slot, key, value, commit);
+            }
+            return;
+        };
+        let Some(held) = self.slab[at].as_mut() else {
+            return;
+        };
+        self.bytes -= held.cost();
+        self.values -= u64::from(held.present);
+        let fits =
+            held.present && value.is_some_and(|value| value.len() + key.len() == held.bytes.len());
+        match value {
+            Some(value) if fits => held.bytes[key.len()..].copy_from_slice(value),
+            _ => held.bytes = joined(key, value.unwrap_or_default()),
+        }
+        held.present = value.is_some();
+        held.commit = commit;
+        held.used.set(true);
+        self.values += u64::from(held.present);
+        self.bytes += held.cost();
+    }
+
+    fn insert(
+        &mut self,
+        hash: u64,
+        slot: u16,
+        key: &[u8],
+        value: Option<&[u8]>,
+        commit: CommitSeq,
+    ) {
+        let held = Held {
+            bytes: joined(key, value.unwrap_or_default()),
+            hash,
+            commit,
+            key_len: u32::try_from(key.len()).unwrap_or(u32::MAX),
+            slot,
+            present: value.is_some(),
+            used: Cell::new(true),
+            load: Cell::new(0),
+        };
+        self.bytes += held.cost();
+        self.values += u64::from(held.present);
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slab.push(None);
+            u32::try_from(self.slab.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.slab[at as usize] = Some(held);
+        let slab = &self.slab;
+        self.index.insert_unique(hash, at, |&at| {
+            slab[at as usize].as_ref().map_or(0, |held| held.hash)
+        });
+    }
+
+    /// Everything goes; nothing of the scope is anywhere any more once its commit is written back.
+    fn clear(&mut self) {
+        let emptied = Self::new(true);
+        *self = Self {
+            loads: self.loads,
+            losses: self.losses + 1,
+            lost: self.lost,
+            clears: self.clears + 1,
+            ..emptied
+        };
+    }
+
+    /// Begins a load: what it brings stays until the load after the next begins.
+    pub(crate) fn begin_load(&mut self) {
+        self.loads = self.loads.checked_add(1).unwrap_or(1);
+    }
+
+    /// Takes in what the store behind has, unless something newer is here.
+    pub(crate) fn take_in(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
+        let hash = self.hash(slot, key);
+        if self.find(hash, slot, key).is_none() && (value.is_some() || !self.complete) {
+            self.insert(hash, slot, key, value, CommitSeq(0));
+        }
+        if let Some(held) = self
+            .find(hash, slot, key)
+            .and_then(|at| self.slab[at].as_ref())
+        {
+            held.load.set(self.loads);
+        }
+    }
+
+    /// Lets the hand pass over at most `visits` places and drops what is written back (up to
+    /// `written`) and was not used since the last time, until `enough` bytes are free.
+    pub(crate) fn sweep(&mut self, written: CommitSeq, visits: usize, enough: u64) -> Swept {
+        let mut swept = Swept::default();
+        let before = self.bytes;
+        while swept.visited < visits.min(self.slab.len()) && before - self.bytes < enough {
+            swept.visited += 1;
+            self.hand = (self.hand + 1) % self.slab.len();
+            let Some(held) = self.slab[self.hand].as_ref() else {
+                continue;
+            };
+            if held.commit > written || self.is_kept(held) {
+                continue;
+            }
+            if held.used.take() {
+                swept.spared += 1;
+                continue;
+            }
+            swept.removed += 1;
+            self.lost = self.lost.max(held.commit);
+            if held.present {
+                self.complete = false;
+            }
+            self.losses += 1;
+            self.remove(self.hand);
+        }
+        swept
+    }
+
+    fn is_kept(&self, held: &Held) -> bool {
+        held.load.get() != 0 && self.loads.wrapping_sub(held.load.get()) < KEPT_LOADS
+    }
+
+    /// Drops a remembered absence that has been written back and says nothing in a complete scope.
+    pub(crate) fn drop_absence(&mut self, slot: u16, key: &[u8], written: CommitSeq) {
+        if !self.complete {
+            return;
+        }
+        if let Some(at) = self.find(self.hash(slot, key), slot, key)
+            && self.slab[at]
+                .as_ref()
+                .is_some_and(|held| !held.present && held.commit <= written)
+        {
+            self.remove(at);
+        }
+    }
+
+    /// Everything held: slot, key, value or absence.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &[u8], Option<&[u8]>)> {
+        self.slab
+            .iter()
+            .flatten()
+            .map(|held| (held.slot, held.key(), held.value()))
+    }
+
+    fn remove(&mut self, at: usize) {
+        let Some(held) = self.slab[at].take() else {
+            return;
+        };
+        self.bytes -= held.cost();
+        self.values -= u64::from(held.present);
+        let index = u32::try_from(at).unwrap_or(u32::MAX);
+        if let Ok(entry) = self.index.find_entry(held.hash, |&other| other == index) {
+            entry.remove();
+        }
+        self.free.push(index);
+    }
+
+    fn find(&self, hash: u64, slot: u16, key: &[u8]) -> Option<usize> {
+        let same = |&at: &u32| {
+            self.slab[at as usize]
+                .as_ref()
+                .is_some_and(|held| held.hash == hash && held.slot == slot && held.key() == key)
+        };
+        self.index.find(hash, same).map(|&at| at as usize)
+    }
+
+    fn hash(&self, slot: u16, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u16(slot);
+        hasher.write(key);
+        hasher.finish()
+    }
+}
+
+fn joined(key: &[u8], value: &[u8]) -> Box<[u8]> {
+    [key, value].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(cells: &mut Cells, commit: u64, key: &[u8], value: &[u8]) {
+        cells.apply(
+            CommitSeq(commit),
+            Change::Set {
+                slot: 0,
+                key,
+                value,
+            },
+        );
+    }
+
+    fn delete(cells: &mut Cells, commit: u64, key: &[u8]) {
+        cells.apply(CommitSeq(commit), Change::Delete { slot: 0, key });
+    }
+
+    /// Sweeps until nothing more goes: the first round only takes away the second chance.
+    fn squeeze(cells: &mut Cells, written: u64) -> usize {
+        (0..3)
+            .map(|_| {
+                cells
+                    .sweep(CommitSeq(written), usize::MAX, u64::MAX)
+                    .removed
+            })
+            .sum()
+    }
+
+    #[test]
+    fn knows_values_and_absence() {
+        let mut cells = Cells::new(true);
+        set(&mut cells, 1, b"a", b"1");
+        assert_eq!(cells.get(0, b"a"), Known::Value(b"1"));
+        assert_eq!(cells.get(1, b"a"), Known::Absent, "another slot");
+        set(&mut cells, 2, b"a", b"");
+        assert_eq!(cells.get(0, b"a"), Known::Value(b""), "empty is not absent");
+        delete(&mut cells, 3, b"a");
+        assert_eq!((cells.get(0, b"a"), cells.values()), (Known::Absent, 0));
+        let mut part = Cells::new(false);
+        assert_eq!(part.get(0, b"a"), Known::Unknown);
+        delete(&mut part, 1, b"a");
+        assert_eq!(
+            part.get(0, b"a"),
+            Known::Absent,
+            "a delete is remembered although the store may have it"
+        );
+        part.apply(CommitSeq(2), Change::Clear);
+        assert_eq!(
+            (part.get(0, b"x"), part.bytes()),
+            (Known::Absent, 0),
+            "after a clear nothing is anywhere"
+        );
+    }
+
+    #[test]
+    fn drops_only_what_is_written_back() {
+        let mut cells = Cells::new(true);
+        for key in 0..10u8 {
+            set(&mut cells, u64::from(key), &[key], b"value");
+        }
+        assert_eq!(squeeze(&mut cells, 4), 5);
+        assert_eq!(cells.get(0, &[4]), Known::Unknown);
+        assert_eq!(cells.get(0, &[5]), Known::Value(b"value"));
+        assert_eq!(squeeze(&mut cells, 100), 5);
+        assert_eq!(
+            (cells.bytes(), cells.values(), cells.complete()),
+            (0, 0, false)
+        );
+    }
+
+    #[test]
+    fn what_was_used_gets_a_second_chance() {
+        let mut cells = Cells::new(true);
+        set(&mut cells, 1, b"hot", b"1");
+        set(&mut cells, 1, b"cold", b"1");
+        assert_eq!(cells.sweep(CommitSeq(1), 2, u64::MAX).removed, 0);
+        cells.get(0, b"hot");
+        assert_eq!(cells.sweep(CommitSeq(1), 2, u64::MAX).removed, 1);
+        assert_eq!(cells.get(0, b"hot"), Known::Value(b"1"));
+    }
+
+    #[test]
+    fn loaded_values_stay_for_who_loaded_them_and_never_hide_newer_ones() {
+        let mut cells = Cells::new(false);
+        set(&mut cells, 5, b"a", b"newer");
+        cells.begin_load();
+        cells.take_in(0, b"a", Some(b"old"));
+        cells.take_in(0, b"b", Some(b"stored"));
+        cells.take_in(0, b"c", None);
+        assert_eq!(squeeze(&mut cells, 9), 0);
+        assert_eq!(cells.get(0, b"a"), Known::Value(b"newer"));
+        assert_eq!(cells.get(0, b"b"), Known::Value(b"stored"));
+        assert_eq!(cells.get(0, b"c"), Known::Absent);
+        cells.begin_load();
+        cells.begin_load();
+        assert_eq!(squeeze(&mut cells, 9), 3);
+        assert_eq!(cells.losses(), (3, CommitSeq(5), 0));
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut cells = Cells::new(true);
+        for round in 0..50u64 {
+            for key in 0..20u8 {
+                set(&mut cells, round, &[key], &vec![key; usize::from(key) + 1]);
+            }
+            squeeze(&mut cells, round);
+        }
+        assert!(cells.slab.len() <= 20);
+    }
+
+    #[test]
+    fn absences_go_when_written_in_a_complete_scope() {
+        let mut cells = Cells::new(true);
+        set(&mut cells, 1, b"a", b"1");
+        delete(&mut cells, 2, b"a");
+        cells.drop_absence(0, b"a", CommitSeq(1));
+        assert!(cells.bytes() > 0, "not written yet");
+        cells.drop_absence(0, b"a", CommitSeq(2));
+        assert_eq!((cells.bytes(), cells.get(0, b"a")), (0, Known::Absent));
+    }
+}
