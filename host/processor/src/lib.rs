@@ -1,10 +1,38 @@
 //! Functions at work: deployments, one task per function and input partition (read, invoke, commit,
 //! repeat), retries, dead letters. Knows nothing of HTTP.
 
-mod manifest;
 mod processor;
 mod report;
 
+mod manifest;
+mod record;
+mod topology;
+
+mod deploying;
+mod deployment;
+mod function;
+mod parts;
+mod pool;
+mod task;
+
+mod attempts;
+mod dead_letter;
+mod effects;
+mod keys;
+mod note;
+mod origin;
+mod pending;
+mod pointer;
+
+mod function_log;
+mod housekeeping;
+mod inspect;
+mod measure;
+mod nearest;
+mod recovery;
+mod services;
+
 pub use manifest::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotSpec, Start, Time};
 pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
+pub use recovery::StateRecovery;
 pub use report::{Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, TaskReport};

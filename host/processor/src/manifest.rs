@@ -1,7 +1,14 @@
 //! What a function says of itself (API: `function.toml`, or JSON of the same shape embedded in the component).
 
+mod fields;
+mod merge;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tidemill_log::Format;
 use tidemill_types::{ByteSize, FunctionName, Result, Timestamp, TopicName};
 
 /// A checked manifest with every default filled in.
@@ -70,6 +77,8 @@ pub struct OutputSpec {
     pub topic: TopicName,
     /// Partitions if it is created; the input's number by default.
     pub partitions: Option<u32>,
+    /// Format if it is created; JSON by default.
+    pub format: Format,
 }
 
 /// One state slot.
@@ -123,13 +132,19 @@ impl Manifest {
     /// # Errors
     /// `invalid-manifest` with the key, what is wrong and what would be right; unknown keys are refused
     /// with the nearest known one.
-    pub fn resolve(embedded: Option<&str>, beside: Option<&serde_json::Value>, name: &FunctionName) -> Result<Self> {
-        let _ = (embedded, beside, name);
-        unimplemented!("helper")
+    pub fn resolve(
+        embedded: Option<&str>,
+        beside: Option<&serde_json::Value>,
+        name: &FunctionName,
+    ) -> Result<Self> {
+        resolve::resolve(merge::merged(embedded, beside)?, name)
     }
 
     /// State slots as name → kind, for reports.
     pub fn slot_kinds(&self) -> BTreeMap<&str, &str> {
-        self.slots.iter().map(|slot| (slot.name.as_str(), slot.kind.as_str())).collect()
+        self.slots
+            .iter()
+            .map(|slot| (slot.name.as_str(), slot.kind.as_str()))
+            .collect()
     }
 }

@@ -1,14 +1,25 @@
 //! The façade: deploy, list, describe, pause, resume, delete, look inside, stop.
 
+mod inner;
+
+use crate::deployment::{by_key_topic, dead_letter_topic};
+use crate::inspect::Slot;
+use crate::measure::FunctionMetrics;
+use crate::parts::Parts;
+use crate::pool::Pool;
+use crate::record::{Record, Standing};
+use crate::task::driver::park;
 use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry};
+use crate::{deploying, housekeeping};
 use bytes::Bytes;
-use std::sync::Arc;
+pub(crate) use inner::Inner;
+use std::sync::{Arc, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
-use tidemill_log::Log;
+use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
-use tidemill_types::{FunctionName, Result};
+use tidemill_types::{Error, FunctionName, Result};
 use tidemill_wasm::Sandbox;
 use tokio::sync::broadcast;
 
@@ -19,6 +30,15 @@ pub struct Settings {
     pub threads: usize,
     /// Log lines kept per function.
     pub log_lines: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            log_lines: 1000,
+        }
+    }
 }
 
 /// A request to deploy.
@@ -69,15 +89,19 @@ pub struct Deployed {
 /// All functions of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
 }
 
 impl Processor {
-    /// Takes up the deployments of the log's registry and starts their tasks.
+    /// Takes up the deployments of the log's registry and starts their tasks. A function whose
+    /// component or topics are missing stands still and says why; the others run.
     ///
     /// # Errors
-    /// When the registry can't be read or a component of it can't be loaded.
-    #[expect(clippy::too_many_arguments, reason = "the composition root wires the parts one by one")]
+    /// When the registry can't be read or the machine refuses threads.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the composition root wires the parts one by one"
+    )]
     pub async fn open(
         settings: Settings,
         log: Log,
@@ -88,22 +112,37 @@ impl Processor {
         random: Random,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let _ = (settings, log, state, sandbox, objects, clock, random, metrics);
-        unimplemented!("helper")
+        let pool = Pool::start(settings.threads)?;
+        let metrics = FunctionMetrics::new(metrics);
+        let applying = RwLock::new(());
+        let parts = Parts {
+            log,
+            state,
+            sandbox,
+            objects,
+            clock,
+            random,
+            pool,
+            metrics,
+            applying,
+        };
+        let inner = Inner::open(settings, Arc::new(parts)).await?;
+        housekeeping::start(&inner.parts, &inner.shutdown);
+        Ok(Self { inner })
     }
 
-    /// Deploys. Everything is checked before anything changes; durable when it returns.
+    /// Deploys. Everything is checked before anything changes; durable when it returns. Tasks of an
+    /// earlier version stop at a transaction border and the new version goes on from there.
     ///
     /// # Errors
-    /// `invalid-component`, `invalid-manifest`, `topic-not-found` (an input), `cycle`.
+    /// `invalid-component`, `invalid-manifest`, `unknown-topic` (an input), `cycle`, `topic-exists`.
     pub async fn deploy(&self, deploy: Deploy) -> Result<Deployed> {
-        let _ = deploy;
-        unimplemented!("helper")
+        deploying::deploy(&self.inner, deploy).await
     }
 
     /// All functions by name.
     pub fn list(&self) -> Vec<FunctionReport> {
-        unimplemented!("helper")
+        self.inner.reports()
     }
 
     /// One function.
@@ -111,8 +150,7 @@ impl Processor {
     /// # Errors
     /// `function-not-found`.
     pub fn describe(&self, name: &str) -> Result<FunctionReport> {
-        let _ = name;
-        unimplemented!("helper")
+        self.inner.report(name)
     }
 
     /// Stops its tasks at a transaction border; survives restarts. Durable when it returns.
@@ -120,35 +158,73 @@ impl Processor {
     /// # Errors
     /// `function-not-found`.
     pub async fn pause(&self, name: &str) -> Result<FunctionReport> {
-        let _ = name;
-        unimplemented!("helper")
+        let _admin = self.inner.admin.lock().await;
+        let (name, record) = self.inner.existing(name)?;
+        if record.standing != Standing::Paused {
+            self.inner
+                .stand(
+                    &name,
+                    Record {
+                        standing: Standing::Paused,
+                        reason: None,
+                        ..record
+                    },
+                )
+                .await?;
+        }
+        self.inner.report(name.as_str())
     }
 
     /// Lets a paused or stopped function go on.
     ///
     /// # Errors
-    /// `function-not-found`.
+    /// `function-not-found`; what keeps it from running, if it can't.
     pub async fn resume(&self, name: &str) -> Result<FunctionReport> {
-        let _ = name;
-        unimplemented!("helper")
+        let _admin = self.inner.admin.lock().await;
+        let (name, record) = self.inner.existing(name)?;
+        self.inner.mend(&name).await?;
+        if record.standing != Standing::Running {
+            let record = Record {
+                standing: Standing::Running,
+                reason: None,
+                ..record
+            };
+            self.inner.stand(&name, record).await?;
+        }
+        self.inner.start(&name)?;
+        self.inner.report(name.as_str())
     }
 
-    /// Deletes a function; with `Keep` a later deployment of the same name finds its positions and state.
+    /// Deletes a function; with `Keep` a later deployment of the same name finds its positions and
+    /// state. Its dead letters stay in any case.
     ///
     /// # Errors
     /// `function-not-found`.
     pub async fn delete(&self, name: &str, state: KeepState) -> Result<()> {
-        let _ = (name, state);
-        unimplemented!("helper")
+        let _admin = self.inner.admin.lock().await;
+        let (name, record) = self.inner.existing(name)?;
+        match state {
+            KeepState::Keep => {
+                let record = Record {
+                    standing: Standing::Deleted,
+                    reason: None,
+                    ..record
+                };
+                self.inner.stand(&name, record).await
+            }
+            KeepState::Reset => self.inner.drop_function(&name, &record).await,
+        }
     }
 
     /// The last log lines of a function, and those to come.
     ///
     /// # Errors
     /// `function-not-found`.
-    pub fn logs(&self, name: &str) -> Result<(Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>)> {
-        let _ = name;
-        unimplemented!("helper")
+    pub fn logs(
+        &self,
+        name: &str,
+    ) -> Result<(Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>)> {
+        self.inner.with(name, |function| function.lines.read())
     }
 
     /// The value of a slot for a key, committed.
@@ -156,27 +232,64 @@ impl Processor {
     /// # Errors
     /// `function-not-found`, `slot-not-found`, `key-not-found`.
     pub async fn state_get(&self, name: &str, slot: &str, key: &[u8]) -> Result<StateEntry> {
-        let _ = (name, slot, key);
-        unimplemented!("helper")
+        let slot = self.slot(name, slot)?;
+        let key = key.to_vec();
+        let found = tokio::task::spawn_blocking(move || slot.get(&key)).await;
+        found.map_err(|_| Error::internal("reading state panicked"))?
     }
 
     /// Entries of a slot by partition and key, from `after` (partition, key; exclusive) on.
     ///
     /// # Errors
     /// `function-not-found`, `slot-not-found`.
-    pub async fn state_list(&self, name: &str, slot: &str, prefix: &[u8], after: Option<(u32, Bytes)>, limit: usize) -> Result<Vec<StateEntry>> {
-        let _ = (name, slot, prefix, after, limit);
-        unimplemented!("helper")
+    pub async fn state_list(
+        &self,
+        name: &str,
+        slot: &str,
+        prefix: &[u8],
+        after: Option<(u32, Bytes)>,
+        limit: usize,
+    ) -> Result<Vec<StateEntry>> {
+        let slot = self.slot(name, slot)?;
+        let prefix = prefix.to_vec();
+        let found = tokio::task::spawn_blocking(move || slot.list(&prefix, after, limit)).await;
+        found.map_err(|_| Error::internal("reading state panicked"))?
+    }
+
+    fn slot(&self, name: &str, slot: &str) -> Result<Slot> {
+        let state = &self.inner.parts.state;
+        self.inner
+            .with(name, |function| Slot::find(state, function, slot))?
     }
 
     /// Functions that read a topic or write it, by name (a topic in use isn't deleted).
     pub fn users_of(&self, topic: &str) -> Vec<FunctionName> {
-        let _ = topic;
-        unimplemented!("helper")
+        let uses = |manifest: &Manifest| {
+            manifest
+                .inputs
+                .iter()
+                .any(|input| input.topic.as_str() == topic)
+                || manifest
+                    .outputs
+                    .iter()
+                    .any(|output| output.topic.as_str() == topic)
+                || dead_letter_topic(&manifest.name) == topic
+                || by_key_topic(&manifest.name) == topic
+        };
+        self.inner
+            .manifests()
+            .into_iter()
+            .filter(uses)
+            .map(|manifest| manifest.name)
+            .collect()
     }
 
     /// Stops all tasks at a transaction border.
     pub async fn stop(&self) {
-        unimplemented!("helper")
+        let _admin = self.inner.admin.lock().await;
+        park(self.inner.take_all_tasks()).await;
+        self.inner.shutdown.cancel();
+        let durable = *self.inner.parts.log.durable().borrow();
+        self.inner.parts.durable(durable);
     }
 }

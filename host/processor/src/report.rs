@@ -25,6 +25,41 @@ pub struct Counts {
     pub retrying: u64,
 }
 
+impl Counts {
+    /// The counts that are kept with a position, in the order of the note.
+    pub(crate) fn kept(&self) -> [u64; 7] {
+        [
+            self.events_in,
+            self.emitted,
+            self.filtered,
+            self.skipped,
+            self.dead_lettered,
+            self.late,
+            self.effective,
+        ]
+    }
+
+    /// The sum of two tasks' counts.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            events_in: self.events_in + other.events_in,
+            emitted: self.emitted + other.emitted,
+            filtered: self.filtered + other.filtered,
+            skipped: self.skipped + other.skipped,
+            dead_lettered: self.dead_lettered + other.dead_lettered,
+            late: self.late + other.late,
+            effective: self.effective + other.effective,
+            retrying: self.retrying + other.retrying,
+        }
+    }
+
+    /// Whether every event read has exactly one fate.
+    pub(crate) fn conserved(&self) -> bool {
+        self.events_in
+            == self.filtered + self.skipped + self.dead_lettered + self.late + self.effective
+    }
+}
+
 /// State of a function or task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FunctionStatus {

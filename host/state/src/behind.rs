@@ -40,9 +40,12 @@ pub(crate) trait View: Send {
         &self,
         from: Bound<&[u8]>,
         to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut Each<'_>,
     ) -> Result<(), Failure>;
 }
+
+/// Takes a key and its value and says whether to go on.
+pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// A key and its value, or `None` to remove it.
 pub(crate) struct Write<'a> {
@@ -87,6 +90,8 @@ impl Marker {
 pub(crate) enum Failure {
     /// Somebody else holds it, or we still do.
     InUse,
+    /// No space is left for it.
+    Full(String),
     /// Anything else, in words.
     Broken(String),
 }
@@ -95,7 +100,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse => f.write_str("it is in use"),
-            Self::Broken(reason) => f.write_str(reason),
+            Self::Full(reason) | Self::Broken(reason) => f.write_str(reason),
         }
     }
 }

@@ -1,32 +1,22 @@
 //! Live values and the store behind together, one step at a time: write back, load, look at both,
 //! mend. No thread of its own; every method that touches the store blocks.
 
-use crate::behind::{Behind, Failure, Marker, View, Write};
-use crate::live::{Live, Load, WRITE_BACK_BYTES};
-use crate::{Missing, Scope, keys, write_back};
-use bytes::Bytes;
+mod figures;
+mod link;
+mod reads;
+
+pub(crate) use link::Place;
+
+use crate::behind::{Failure, Marker, View, Write};
+use crate::live::{Live, WRITE_BACK_BYTES};
+use crate::write_back;
+use figures::{Figures, signed};
+use link::{Link, open_exact, stored_scopes};
 use std::collections::BTreeSet;
-use std::ops::{Bound, ControlFlow};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use tidemill_env::metrics::{Counter, Gauge, Metrics};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use tidemill_env::metrics::Metrics;
 use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
-
-/// Keys one thread reads one after the other; more of them are read by several threads, since a cold
-/// read waits for the disk.
-const READ_ALONE: usize = 32;
-/// Most threads that read for one load.
-const READERS: usize = 8;
-/// Reads that fail one after the other before the store is given up.
-const FAILED_READS: u32 = 3;
-
-/// Where the store behind lies.
-pub(crate) trait Place: Send + Sync {
-    /// Opens or creates it.
-    fn open(&self) -> Result<Arc<dyn Behind>, Failure>;
-    /// Removes all of it.
-    fn wipe(&self) -> Result<(), Failure>;
-}
 
 /// The two levels.
 pub(crate) struct Engine {
@@ -40,29 +30,11 @@ pub(crate) struct Engine {
     figures: Figures,
 }
 
-/// The way to the store behind.
-enum Link {
-    Open(Arc<dyn Behind>),
-    /// It failed and is to be opened again.
-    Shut,
-    /// It was given up until the next start.
-    Lost,
-    /// We let go of it.
-    Closed,
-}
-
 /// Only one at a time writes to the store behind.
 #[derive(Default)]
 struct Writing {
     /// The commit of a batch of which we don't know whether it was written.
     attempted: Option<CommitSeq>,
-}
-
-struct Figures {
-    live_bytes: Gauge,
-    dirty: Gauge,
-    written: Gauge,
-    resets: Counter,
 }
 
 /// What one step came to.
@@ -93,7 +65,7 @@ impl Engine {
                     "the state store is in use by another process: stop that one first",
                 ));
             }
-            Err(Failure::Broken(reason)) => {
+            Err(Failure::Broken(reason) | Failure::Full(reason)) => {
                 tracing::warn!(
                     reason,
                     "the state store can't be used as it is: it is wiped and rebuilt from the snapshot and the journal"
@@ -120,19 +92,6 @@ impl Engine {
         };
         engine.show();
         Ok(engine)
-    }
-
-    /// The commit the store behind shows; 0 when there is none any more.
-    pub(crate) fn reflects(&self) -> CommitSeq {
-        let lost = matches!(
-            *self.link.read().unwrap_or_else(PoisonError::into_inner),
-            Link::Lost
-        );
-        if lost {
-            CommitSeq(0)
-        } else {
-            self.live.written()
-        }
     }
 
     /// One write-back.
@@ -256,63 +215,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings missing values or their absence into memory.
-    ///
-    /// # Errors
-    /// `Unavailable` when the store behind can't be read.
-    pub(crate) fn load(&self, scope: Scope, missing: &[Missing]) -> Result<()> {
-        while let Some(load) = self.live.begin_load(scope, missing) {
-            let behind = self.behind()?;
-            if let Some(most) = load.whole
-                && self
-                    .load_whole(&*behind, scope, &load, most)
-                    .map_err(|failure| self.failed_read(&failure))?
-            {
-                break;
-            }
-            let values = read_keys(&*behind, scope, &load.keys)
-                .map_err(|failure| self.failed_read(&failure))?;
-            if self.live.finish_load(scope, &load, &values) {
-                break;
-            }
-        }
-        self.failed_reads.store(0, Ordering::Release);
-        self.show();
-        Ok(())
-    }
-
-    fn load_whole(
-        &self,
-        behind: &dyn Behind,
-        scope: Scope,
-        load: &Load,
-        most: u64,
-    ) -> Result<bool, Failure> {
-        let mut values = Vec::new();
-        let mut bytes = 0;
-        let prefix = keys::scope_prefix(scope);
-        behind.view()?.scan(
-            Bound::Included(&prefix),
-            keys::behind(&prefix).as_deref(),
-            &mut |key, value| {
-                bytes += (key.len() + value.len()) as u64;
-                if let Some(stored) = keys::decode(key, value) {
-                    values.push((
-                        stored.slot,
-                        Bytes::copy_from_slice(stored.key),
-                        Bytes::copy_from_slice(stored.value),
-                    ));
-                }
-                if bytes <= most {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            },
-        )?;
-        Ok(bytes <= most && self.live.finish_whole(scope, load, &values))
-    }
-
     /// Forgets a function; its space comes back with the next step.
     pub(crate) fn forget(&self, function: FunctionId) {
         self.live.forget(function);
@@ -345,91 +247,6 @@ impl Engine {
         !self.forgotten().is_empty()
     }
 
-    /// Takes note that the store behind can't be read: opens it again, and gives it up when that doesn't help.
-    pub(crate) fn failed_read(&self, failure: &Failure) -> Error {
-        self.shut(failure);
-        let writing = &mut self.writing();
-        if self.failed_reads.fetch_add(1, Ordering::AcqRel) + 1 < FAILED_READS {
-            self.mend(writing);
-        } else {
-            self.lose();
-        }
-        unavailable(format!("the state store can't be read: {failure}"))
-    }
-
-    fn failed(&self, failure: &Failure) -> Error {
-        self.shut(failure);
-        unavailable(format!("the state store can't be used: {failure}"))
-    }
-
-    fn shut(&self, failure: &Failure) {
-        tracing::warn!(reason = %failure, "the state store failed; it is opened again, values in memory go on");
-        let mut link = self.link.write().unwrap_or_else(PoisonError::into_inner);
-        if let Link::Open(_) = *link {
-            *link = Link::Shut;
-        }
-    }
-
-    /// Opens the store behind again. Goes on with it only if it has exactly what it should.
-    fn mend(&self, writing: &mut Writing) {
-        let is_shut = matches!(
-            *self.link.read().unwrap_or_else(PoisonError::into_inner),
-            Link::Shut
-        );
-        if !is_shut {
-            return;
-        }
-        let found = self
-            .place
-            .open()
-            .and_then(|behind| behind.marker().map(|marker| (behind, marker)));
-        let written = self.live.written();
-        match found {
-            Err(Failure::InUse) => {}
-            Err(Failure::Broken(reason)) => {
-                tracing::warn!(reason, "the state store can't be opened again");
-                self.lose();
-            }
-            Ok((behind, marker)) => {
-                let exact = match marker {
-                    Marker::Exact(commit) => {
-                        (commit == written || Some(commit) == writing.attempted).then_some(commit)
-                    }
-                    Marker::Empty => (written == CommitSeq(0)).then_some(written),
-                    Marker::Torn => None,
-                };
-                let Some(commit) = exact else {
-                    drop(behind);
-                    return self.lose();
-                };
-                *self.link.write().unwrap_or_else(PoisonError::into_inner) = Link::Open(behind);
-                self.live.set_written(commit);
-            }
-        }
-    }
-
-    /// Gives the store up. What is in memory stays; a restart rebuilds the rest.
-    fn lose(&self) {
-        *self.link.write().unwrap_or_else(PoisonError::into_inner) = Link::Lost;
-        self.live.stand_alone();
-        self.figures.resets.inc();
-        if let Err(failure) = self.place.wipe() {
-            tracing::warn!(reason = %failure, "the state store can't be removed");
-        }
-        tracing::error!(
-            "the state store is lost: values in memory go on, others and snapshots are unavailable until a restart rebuilds it from the snapshot and the journal"
-        );
-    }
-
-    pub(crate) fn behind(&self) -> Result<Arc<dyn Behind>> {
-        match &*self.link.read().unwrap_or_else(PoisonError::into_inner) {
-            Link::Open(behind) => Ok(behind.clone()),
-            Link::Shut => Err(unavailable("the state store is being opened again; try again".into())),
-            Link::Closed => Err(unavailable("the state store is closed".into())),
-            Link::Lost => Err(unavailable("the state store is lost: restart the host, then it is rebuilt from the snapshot and the journal".into())),
-        }
-    }
-
     fn forgotten(&self) -> MutexGuard<'_, Vec<FunctionId>> {
         self.forgotten
             .lock()
@@ -448,120 +265,6 @@ impl Engine {
     }
 }
 
-impl Figures {
-    fn new(metrics: &Metrics) -> Self {
-        Self {
-            live_bytes: metrics.add(
-                "state_live_bytes",
-                "Memory taken by live values of state.",
-                Gauge::default(),
-            ),
-            dirty: metrics.add(
-                "state_dirty",
-                "Changes of state that wait to be written back.",
-                Gauge::default(),
-            ),
-            written: metrics.add(
-                "state_written_commit",
-                "Commit that the state store reflects.",
-                Gauge::default(),
-            ),
-            resets: metrics.add(
-                "state_store_resets",
-                "Times the state store was wiped because it could not be trusted.",
-                Counter::default(),
-            ),
-        }
-    }
-}
-
-fn signed(figure: u64) -> i64 {
-    i64::try_from(figure).unwrap_or(i64::MAX)
-}
-
 fn unavailable(detail: String) -> Error {
     Error::new(ErrorKind::Unavailable, "state-unavailable", detail)
-}
-
-type Opened = (Arc<dyn Behind>, CommitSeq, BTreeSet<Scope>);
-
-/// Opens a store that knows what it has.
-fn open_exact(place: &dyn Place) -> Result<Opened, Failure> {
-    let behind = place.open()?;
-    let written = match behind.marker()? {
-        Marker::Empty => CommitSeq(0),
-        Marker::Exact(commit) => commit,
-        Marker::Torn => {
-            return Err(Failure::Broken(
-                "it was left in the middle of a change".into(),
-            ));
-        }
-    };
-    let stored = stored_scopes(&*behind)?;
-    Ok((behind, written, stored))
-}
-
-/// Scopes of which the store has something: one look per scope.
-fn stored_scopes(behind: &dyn Behind) -> Result<BTreeSet<Scope>, Failure> {
-    let mut scopes = BTreeSet::new();
-    let mut from = Some(vec![0; keys::PREFIX_BYTES]);
-    let view = behind.view()?;
-    while let Some(start) = from.take() {
-        view.scan(Bound::Included(&start), None, &mut |key, value| {
-            match keys::decode(key, value) {
-                Some(stored) => {
-                    scopes.insert(stored.scope);
-                    from = keys::behind(&keys::scope_prefix(stored.scope));
-                }
-                None => from = Some([key, &[0]].concat()),
-            }
-            ControlFlow::Break(())
-        })?;
-    }
-    Ok(scopes)
-}
-
-/// Reads keys in order, many of them with several threads.
-fn read_keys(
-    behind: &dyn Behind,
-    scope: Scope,
-    wanted: &[(u16, Bytes)],
-) -> Result<Vec<Option<Bytes>>, Failure> {
-    let chunk = wanted.len().div_ceil(READERS).max(READ_ALONE);
-    if wanted.len() <= chunk {
-        return read_some(behind, scope, wanted);
-    }
-    std::thread::scope(|threads| {
-        let readers: Vec<_> = wanted
-            .chunks(chunk)
-            .map(|part| threads.spawn(move || read_some(behind, scope, part)))
-            .collect();
-        let mut values = Vec::with_capacity(wanted.len());
-        for reader in readers {
-            values.extend(
-                reader
-                    .join()
-                    .map_err(|_| Failure::Broken("a read ended in a panic".into()))??,
-            );
-        }
-        Ok(values)
-    })
-}
-
-fn read_some(
-    behind: &dyn Behind,
-    scope: Scope,
-    wanted: &[(u16, Bytes)],
-) -> Result<Vec<Option<Bytes>>, Failure> {
-    let stored: Vec<_> = wanted
-        .iter()
-        .map(|(slot, key)| keys::encode(scope, *slot, key))
-        .collect();
-    let mut values = vec![None; wanted.len()];
-    behind.get_many(&stored, &mut |at, value| {
-        values[at] = value
-            .and_then(|value| keys::decode_value(&wanted[at].1, value))
-            .map(Bytes::copy_from_slice);
-    })?;
-    Ok(values)
 }

@@ -4,27 +4,28 @@
 //! the transactions' own sections, each with its commit, beside the newest values: a write-back takes
 //! the sections up to a commit and never looks at the values, which may be further ahead.
 
-use crate::cells::{Cells, Known};
-use crate::{Change, ChangesReader, Missing, Scope};
-use bytes::Bytes;
+mod front;
+mod loads;
+mod waiting;
+
+pub(crate) use loads::Load;
+pub(crate) use waiting::{WRITE_BACK_BYTES, WriteBack};
+
+use crate::cells::Cells;
+use crate::{ChangesReader, Scope};
+use front::Front;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_types::{CommitSeq, Error, FunctionId, Result};
 use tokio::sync::Notify;
+use waiting::Waiting;
 
 /// Places looked at in one scope before the next one gets its turn.
 const SWEEP_STRIDE: usize = 256;
 /// Places looked at in all before a change goes on although memory is still short.
 const SWEEP_VISITS: usize = 8192;
-/// Most bytes of sections in one write-back, so that it ends soon and is small beside the store's own log.
-pub(crate) const WRITE_BACK_BYTES: u64 = 8 << 20;
-
-/// A scope up to this size (and a quarter of the memory) is brought in as a whole at its first miss
-/// after a start: from then on the store behind isn't asked for it any more.
-const WHOLE_BYTES: u64 = 32 << 20;
-
 /// Live values of all scopes.
 pub(crate) struct Live {
     scopes: RwLock<Scopes>,
@@ -34,6 +35,8 @@ pub(crate) struct Live {
     dirty: u64,
     front: Mutex<Front>,
     written: AtomicU64,
+    /// The commit that the store behind showed at the start: what comes up to it comes again.
+    base: AtomicU64,
     live_bytes: AtomicU64,
     values: AtomicU64,
     waiting_bytes: AtomicU64,
@@ -57,41 +60,14 @@ struct Scopes {
 pub(crate) struct Part {
     pub(crate) cells: Cells,
     waiting: VecDeque<Waiting>,
+    /// The last commit applied.
+    sequenced: CommitSeq,
+    /// The commit it counts for: its own unless it came too late.
     last: CommitSeq,
     /// Whether it was tried to bring the whole scope in.
     warmed: bool,
     /// Forgotten; who still works on it works for nothing.
     gone: bool,
-}
-
-/// What a load has to read, and what tells afterwards whether it may be taken in.
-pub(crate) struct Load {
-    /// Slot and key.
-    pub(crate) keys: Vec<(u16, Bytes)>,
-    /// The whole scope may be read instead if it isn't larger than this: it was not tried before.
-    pub(crate) whole: Option<u64>,
-    last: CommitSeq,
-    losses: (u64, CommitSeq, u64),
-}
-
-struct Waiting {
-    commit: CommitSeq,
-    section: Bytes,
-    changes: u32,
-}
-
-/// How far the journal is durable, and which transactions are between being sequenced and applied.
-#[derive(Default)]
-struct Front {
-    durable: CommitSeq,
-    intents: BTreeMap<CommitSeq, usize>,
-}
-
-/// Sections to be written back as one batch, and the commit the store shows afterwards.
-pub(crate) struct WriteBack {
-    pub(crate) upto: CommitSeq,
-    /// By scope, in commit order.
-    pub(crate) sections: Vec<(Scope, Vec<Bytes>)>,
 }
 
 /// Figures.
@@ -119,10 +95,8 @@ impl Live {
             }),
             memory,
             dirty,
-            front: Mutex::new(Front {
-                durable: written,
-                ..Front::default()
-            }),
+            front: Mutex::new(Front::new(written)),
+            base: AtomicU64::new(written.0),
             written: AtomicU64::new(written.0),
             live_bytes: AtomicU64::new(0),
             values: AtomicU64::new(0),
@@ -141,7 +115,8 @@ impl Live {
             stored,
             ..Scopes::default()
         };
-        self.front().durable = written;
+        self.front().restart(written);
+        self.base.store(written.0, Ordering::Release);
         self.written.store(written.0, Ordering::Release);
         for figure in [
             &self.live_bytes,
@@ -177,6 +152,9 @@ impl Live {
         let mut part = lock(&part);
         let (bytes, values) = (part.cells.bytes(), part.cells.values());
         let result = work(&mut part);
+        if part.gone {
+            return result;
+        }
         // Wrapping: a difference may be negative, the sum never is.
         self.live_bytes
             .fetch_add(part.cells.bytes().wrapping_sub(bytes), Ordering::AcqRel);
@@ -200,6 +178,7 @@ impl Live {
         let fresh = || Part {
             cells: Cells::new(complete),
             waiting: VecDeque::new(),
+            sequenced: CommitSeq(0),
             last: CommitSeq(0),
             warmed: complete,
             gone: false,
@@ -215,110 +194,41 @@ impl Live {
     pub(crate) fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         let changes = ChangesReader::new(section)?;
         let scope = changes.scope();
-        if commit <= self.written() {
+        if commit.0 <= self.base.load(Ordering::Acquire) {
             return Ok(());
         }
         self.change(scope, |part| {
-            if commit < part.last {
+            if commit < part.sequenced {
                 let place = format!(
                     "function {}, partition {}",
                     scope.function.0, scope.partition
                 );
                 return Err(Error::corrupt(format!(
                     "state of {place}: commit {commit} comes after {}",
-                    part.last
+                    part.sequenced
                 )));
             }
             if part.gone {
                 return Ok(());
             }
-            part.last = commit;
-            let count = changes.remaining();
+            let late = commit <= self.written();
+            if late {
+                tracing::error!(%commit, written = %self.written(), "state was applied after the store behind had passed its commit: an intent is missing");
+            }
+            // What comes too late is written back all the same, with the next batch.
+            part.sequenced = commit;
+            part.last = part.last.max(if late { CommitSeq(self.written().0 + 1) } else { commit });
+            let (commit, count) = (part.last, changes.remaining());
             for change in changes {
                 part.cells.apply(commit, change);
             }
             if !self.alone.load(Ordering::Acquire) {
-                self.waiting_bytes
-                    .fetch_add(section.len() as u64, Ordering::AcqRel);
-                self.waiting_changes
-                    .fetch_add(count.into(), Ordering::AcqRel);
-                part.waiting.push_back(Waiting {
-                    commit,
-                    section: Bytes::copy_from_slice(section),
-                    changes: count,
-                });
+                self.let_wait(part, commit, section, count);
             }
             Ok(())
         })?;
         self.relieve();
         Ok(())
-    }
-
-    /// Begins to bring missing values in: says what to read, `None` when all is known already. What is
-    /// in memory or was written back before now is as the store behind has it from now on, unless it
-    /// changes; [`Live::finish_load`] notices that.
-    pub(crate) fn begin_load(&self, scope: Scope, missing: &[Missing]) -> Option<Load> {
-        let whole = WHOLE_BYTES.min(self.memory / 4);
-        let fits = whole > 0 && self.live_bytes.load(Ordering::Acquire) + whole <= self.memory / 2;
-        self.change(scope, |part| {
-            part.cells.begin_load();
-            let unknown =
-                |missing: &&Missing| part.cells.get(missing.slot, &missing.key) == Known::Unknown;
-            let mut keys: Vec<_> = missing
-                .iter()
-                .filter(unknown)
-                .map(|missing| (missing.slot, missing.key.clone()))
-                .collect();
-            if keys.is_empty() {
-                return None;
-            }
-            keys.sort_unstable();
-            keys.dedup();
-            let whole = (fits && !std::mem::replace(&mut part.warmed, true)).then_some(whole);
-            Some(Load {
-                keys,
-                whole,
-                last: part.last,
-                losses: part.cells.losses(),
-            })
-        })
-    }
-
-    /// Takes in what a load has read of single keys. False: something newer came and went meanwhile,
-    /// read again.
-    pub(crate) fn finish_load(&self, scope: Scope, load: &Load, values: &[Option<Bytes>]) -> bool {
-        let taken = self.change(scope, |part| {
-            let (_, lost, clears) = part.cells.losses();
-            if lost > load.last || clears != load.losses.2 {
-                return false;
-            }
-            for ((slot, key), value) in load.keys.iter().zip(values) {
-                part.cells.take_in(*slot, key, value.as_deref());
-            }
-            true
-        });
-        self.relieve();
-        taken
-    }
-
-    /// Takes in a whole scope as the store behind has it; from now on what isn't in memory is absent.
-    /// False: something left memory meanwhile, read the single keys.
-    pub(crate) fn finish_whole(
-        &self,
-        scope: Scope,
-        load: &Load,
-        values: &[(u16, Bytes, Bytes)],
-    ) -> bool {
-        self.change(scope, |part| {
-            if part.cells.losses() != load.losses {
-                return false;
-            }
-            for (slot, key, value) in values {
-                part.cells.take_in(*slot, key, Some(value));
-            }
-            part.cells.set_complete();
-            true
-        })
     }
 
     /// Evicts until the values fit in memory, as far as they are written back.
@@ -366,115 +276,29 @@ impl Live {
         next
     }
 
-    /// Says that a transaction is about to be sequenced: its commit comes after everything durable now.
+    /// See [`Front::intend`].
     pub(crate) fn intend(&self) -> CommitSeq {
-        let mut front = self.front();
-        let bound = front.durable;
-        *front.intents.entry(bound).or_default() += 1;
-        bound
+        self.front().intend()
     }
 
-    /// The transaction has been applied or was refused.
+    /// See [`Front::settle`].
     pub(crate) fn settle(&self, bound: CommitSeq) {
-        let mut front = self.front();
-        if let Some(count) = front.intents.get_mut(&bound) {
-            *count -= 1;
-            if *count == 0 {
-                front.intents.remove(&bound);
-            }
-        }
+        self.front().settle(bound);
     }
 
-    /// The journal is durable up to this commit.
+    /// See [`Front::durable`].
     pub(crate) fn durable(&self, commit: CommitSeq) {
-        let mut front = self.front();
-        front.durable = front.durable.max(commit);
+        self.front().durable(commit);
     }
 
-    /// Up to where the store behind may be brought: durable, and nothing missing that is still on its way.
+    /// See [`Front::writable`].
     pub(crate) fn writable(&self) -> CommitSeq {
-        let front = self.front();
-        front
-            .intents
-            .keys()
-            .next()
-            .map_or(front.durable, |bound| front.durable.min(*bound))
-    }
-
-    /// What to write back next, about `most` bytes of it; without sections when nothing waits that may
-    /// be written: then everything up to its commit is in the store behind already.
-    pub(crate) fn take_batch(&self, most: u64) -> WriteBack {
-        // In this order: whatever becomes writable later may come from a scope not listed here.
-        let writable = self.writable();
-        let parts = self.parts();
-        let mut sizes = Vec::new();
-        for (_, part) in &parts {
-            sizes.extend(
-                lock(part)
-                    .upto(writable)
-                    .map(|waiting| (waiting.commit, waiting.section.len() as u64)),
-            );
-        }
-        let upto = cut(&mut sizes, most, writable);
-        let sections = parts.iter().filter_map(|(scope, part)| {
-            let sections: Vec<_> = lock(part)
-                .upto(upto)
-                .map(|waiting| waiting.section.clone())
-                .collect();
-            (!sections.is_empty()).then_some((*scope, sections))
-        });
-        WriteBack {
-            upto,
-            sections: sections.collect(),
-        }
+        self.front().writable()
     }
 
     /// The store behind shows this commit now.
     pub(crate) fn written(&self) -> CommitSeq {
         CommitSeq(self.written.load(Ordering::Acquire))
-    }
-
-    /// Takes note that the store behind shows a commit: what waited for it is done.
-    pub(crate) fn set_written(&self, commit: CommitSeq) {
-        self.written.fetch_max(commit.0, Ordering::AcqRel);
-        for (scope, _) in self.parts() {
-            self.change(scope, |part| {
-                while let Some(done) = part
-                    .waiting
-                    .pop_front_if(|waiting| waiting.commit <= commit)
-                {
-                    self.waiting_bytes
-                        .fetch_sub(done.section.len() as u64, Ordering::AcqRel);
-                    self.waiting_changes
-                        .fetch_sub(done.changes.into(), Ordering::AcqRel);
-                    for change in ChangesReader::unchecked(&done.section)
-                        .into_iter()
-                        .flatten()
-                    {
-                        if let Change::Delete { slot, key } = change {
-                            part.cells.drop_absence(slot, key, commit);
-                        }
-                    }
-                }
-            });
-        }
-        self.relieve();
-        self.room.notify_waiters();
-    }
-
-    /// There is no store behind any more: values stay in memory and nothing waits.
-    pub(crate) fn stand_alone(&self) {
-        self.alone.store(true, Ordering::Release);
-        for (_, part) in self.parts() {
-            let waiting = std::mem::take(&mut lock(&part).waiting);
-            for dropped in waiting {
-                self.waiting_bytes
-                    .fetch_sub(dropped.section.len() as u64, Ordering::AcqRel);
-                self.waiting_changes
-                    .fetch_sub(dropped.changes.into(), Ordering::AcqRel);
-            }
-        }
-        self.room.notify_waiters();
     }
 
     /// Whether the store behind is gone.
@@ -506,10 +330,7 @@ impl Live {
             part.cells = Cells::new(true);
             part.gone = true;
             for dropped in part.waiting.drain(..) {
-                self.waiting_bytes
-                    .fetch_sub(dropped.section.len() as u64, Ordering::AcqRel);
-                self.waiting_changes
-                    .fetch_sub(dropped.changes.into(), Ordering::AcqRel);
+                self.done_waiting(&dropped);
             }
         }
         self.room.notify_waiters();
@@ -550,29 +371,6 @@ impl Live {
     fn front(&self) -> MutexGuard<'_, Front> {
         self.front.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Part {
-    fn upto(&self, commit: CommitSeq) -> impl Iterator<Item = &Waiting> {
-        self.waiting
-            .iter()
-            .take_while(move |waiting| waiting.commit <= commit)
-    }
-}
-
-/// The last commit of a batch of about `most` bytes: whole commits, at least one.
-fn cut(sizes: &mut [(CommitSeq, u64)], most: u64, writable: CommitSeq) -> CommitSeq {
-    sizes.sort_unstable();
-    let mut bytes = 0;
-    let mut upto = None;
-    for (commit, size) in sizes {
-        bytes += *size;
-        if bytes > most && upto.is_some_and(|upto| upto < *commit) {
-            return upto.unwrap_or(writable);
-        }
-        upto = Some(*commit);
-    }
-    writable
 }
 
 fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {

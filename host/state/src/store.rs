@@ -247,7 +247,7 @@ impl Store {
 
     /// Applies a sequenced transaction's section to the map. Commits must come in rising order per
     /// scope. It reaches the store behind only after [`Store::durable`] has passed its commit.
-    /// What the store behind has already (a commit up to [`Store::reflects`]) is passed over.
+    /// What the store behind had already at the start (a commit up to [`Store::reflects`]) is passed over.
     ///
     /// # Errors
     /// `Corrupt` when the section makes no sense.

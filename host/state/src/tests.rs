@@ -3,6 +3,7 @@
 mod durability;
 mod model;
 mod objects;
+mod parallel;
 
 use crate::behind::{Behind, Failure, Map};
 use crate::engine::{Engine, Place};

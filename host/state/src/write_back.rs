@@ -11,12 +11,15 @@ use tidemill_types::FunctionId;
 /// Most keys removed in one batch, so that dropping large state doesn't need as much memory.
 const REMOVED_AT_ONCE: usize = 20_000;
 
+/// Slot, key, value or `None` where it was deleted.
+type Last<'a> = (u16, &'a [u8], Option<&'a [u8]>);
+
 /// What sections come to: the last change of each key after the last clear.
 #[derive(PartialEq, Eq, Debug)]
 struct Coalesced<'a> {
     cleared: bool,
-    /// Slot, key, value or `None` where it was deleted; by slot and key.
-    last: Vec<(u16, &'a [u8], Option<&'a [u8]>)>,
+    /// By slot and key.
+    last: Vec<Last<'a>>,
 }
 
 fn coalesce(sections: &[Bytes]) -> Coalesced<'_> {
@@ -183,7 +186,7 @@ mod tests {
             ]),
             section(&[Change::Delete { slot: 0, key: b"a" }]),
         ];
-        let expected: Vec<(u16, &[u8], Option<&[u8]>)> = vec![
+        let expected: Vec<Last<'_>> = vec![
             (0, b"a", None),
             (0, b"b", Some(b"2")),
             (1, b"a", Some(b"3")),

@@ -130,7 +130,8 @@ impl Bell {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         self.mood.store(mood::GATHERING, Ordering::SeqCst);
         let go_on = |stop: &mut bool| {
-            !*stop && !(gathering && engine.live.figures().waiting_bytes >= self.enough)
+            let enough = gathering && engine.live.figures().waiting_bytes >= self.enough;
+            !*stop && !enough
         };
         let (stop, _) = self
             .rung

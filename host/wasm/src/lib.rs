@@ -2,6 +2,14 @@
 //! back as data. Knows nothing of offsets' meaning or transactions.
 //!
 //! The packed layouts are those of `wit/README.md`.
+//!
+//! ```
+//! use tidemill_wasm::{Sandbox, Settings};
+//!
+//! let sandbox = Sandbox::new(Settings { cache_dir: None, instances: 4 }).unwrap();
+//! let refused = sandbox.compile(b"\0asm\x01\0\0\0").unwrap_err();
+//! assert!(refused.detail.starts_with("core module: "));
+//! ```
 
 mod batch;
 mod commands;

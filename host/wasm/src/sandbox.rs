@@ -1,9 +1,25 @@
-//! Components and their instances.
+//! Components: checked, compiled once, and instantiated as often as needed.
 
+mod artefact;
+mod cache;
+mod check;
+mod engine;
+mod guest;
+mod instance;
+
+pub use guest::{HostServices, LogLevel, LogLine};
+pub use instance::{Call, CallLimits, Failure, FailureKind, Instance};
+
+use artefact::Artefact;
+use cache::Cache;
+use engine::{Allocator, Engines};
+use guest::Guest;
+use sha2::{Digest, Sha256};
+use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-use tidemill_types::{ByteSize, Result};
+use std::sync::{Arc, OnceLock};
+use tidemill_types::{Error, Result};
+use wasmtime::component::InstancePre;
 
 /// Settings of the sandbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,100 +30,29 @@ pub struct Settings {
     pub instances: u32,
 }
 
-/// What one call may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CallLimits {
-    /// Linear memory.
-    pub memory: ByteSize,
-    /// Time of one call.
-    pub deadline: Duration,
-    /// Bytes of the answer.
-    pub output_bytes: ByteSize,
-}
-
 /// The engine: one per process. Cheap to clone.
 #[derive(Clone)]
 pub struct Sandbox {
-    _engine: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engines: Engines,
+    cache: Cache,
 }
 
 /// A checked and compiled component. Cheap to clone.
 #[derive(Clone)]
 pub struct Component {
-    _inner: Arc<()>,
+    inner: Arc<Compiled>,
 }
 
-/// Severity of a log line.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum LogLevel {
-    /// Finest.
-    Trace,
-    /// For authors.
-    Debug,
-    /// Normal.
-    Info,
-    /// Odd.
-    Warn,
-    /// Wrong.
-    Error,
-}
-
-/// A line a function logged.
-#[derive(Clone, Debug)]
-pub struct LogLine {
-    /// Severity.
-    pub level: LogLevel,
-    /// Index of the event in the batch.
-    pub event: u32,
-    /// The text, cut at 8 KiB.
-    pub message: String,
-}
-
-/// What an instance may ask for during a call.
-pub trait HostServices: Send + Sync {
-    /// Committed value of a slot for a key.
-    fn state_get(&self, slot: u32, key: &[u8]) -> Option<Vec<u8>>;
-    /// Configuration as JSON text.
-    fn config(&self) -> &str;
-    /// Topic of an input.
-    fn input_topic(&self, input: u32) -> Option<&str>;
-}
-
-/// What is the same for all events of a call (`call` in the WIT).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// Index of the input.
-    pub input: u32,
-    /// Partition of the input.
-    pub partition: u32,
-    /// Earlier attempts.
-    pub attempt: u32,
-    /// Watermark, µs since 1970; `i64::MIN` while there is none.
-    pub watermark: i64,
-    /// Seed of random numbers.
-    pub seed: u64,
-}
-
-/// Why a call failed. The instance is gone; nothing of the call took effect.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// The kind.
-    pub kind: FailureKind,
-    /// The trap's message with the guest's frames, the limit by name and value, or the guest's words.
-    pub message: String,
-}
-
-/// Kinds of failure; their names are those of the dead letter's `tidemill-reason`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FailureKind {
-    /// The guest trapped (also stack overflow) or answered nonsense.
-    Trap,
-    /// The deadline passed.
-    Deadline,
-    /// Linear memory limit.
-    Memory,
-    /// Too many bytes or commands in the answer.
-    OutputLimit,
+struct Compiled {
+    digest: String,
+    inspected: check::Inspected,
+    pooled: InstancePre<Guest>,
+    /// For instances beyond the pool: made when the first of them is wanted.
+    on_demand: OnceLock<Result<InstancePre<Guest>, String>>,
 }
 
 impl Sandbox {
@@ -116,8 +61,12 @@ impl Sandbox {
     /// # Errors
     /// When the engine can't be configured on this machine.
     pub fn new(settings: Settings) -> Result<Self> {
-        let _ = settings;
-        unimplemented!("helper")
+        let engines = Engines::start(settings.instances)
+            .map_err(|error| Error::internal(format!("the sandbox can't start: {error:#}")))?;
+        let cache = Cache::new(settings.cache_dir, engines.get(Allocator::Pool));
+        Ok(Self {
+            inner: Arc::new(Inner { engines, cache }),
+        })
     }
 
     /// Checks a component (is one, exports the world's functions with the right types, imports nothing
@@ -127,8 +76,32 @@ impl Sandbox {
     /// # Errors
     /// `invalid-component` with the check that failed and what to do.
     pub fn compile(&self, bytes: &[u8]) -> Result<Component> {
-        let _ = bytes;
-        unimplemented!("helper")
+        let inspected = check::inspect(bytes)?;
+        let digest = format!("sha256:{:x}", Sha256::digest(bytes));
+        let engine = self.inner.engines.get(Allocator::Pool);
+        let component = match self.inner.cache.load(&digest, engine) {
+            Some(component) => component,
+            None => {
+                let component = wasmtime::component::Component::from_binary(engine, bytes)
+                    .map_err(|error| check::does_not_validate(&error))?;
+                self.inner.cache.store(&digest, &component);
+                component
+            }
+        };
+        check::on_batch_type(engine, &component)?;
+        let pooled = self
+            .inner
+            .engines
+            .link(Allocator::Pool, &component)
+            .map_err(|error| check::wrong_import(&error))?;
+        Ok(Component {
+            inner: Arc::new(Compiled {
+                digest,
+                inspected,
+                pooled,
+                on_demand: OnceLock::new(),
+            }),
+        })
     }
 
     /// An instance with its own memory.
@@ -141,44 +114,71 @@ impl Sandbox {
         limits: CallLimits,
         services: Arc<dyn HostServices>,
     ) -> Result<Instance, Failure> {
-        let _ = (component, limits, services);
-        unimplemented!("helper")
+        let pooled = &component.inner.pooled;
+        let ticks = self.inner.engines.ticks();
+        match Instance::start(pooled, limits, services.clone(), ticks.clone()) {
+            Err(instance::StartError::PoolIsFull) => {}
+            Err(instance::StartError::Failed(failure)) => return Err(failure),
+            Ok(instance) => return Ok(instance),
+        }
+        let on_demand = self.on_demand(component).map_err(|message| Failure {
+            kind: FailureKind::Trap,
+            message,
+        })?;
+        Instance::start(on_demand, limits, services, ticks).map_err(|error| match error {
+            instance::StartError::Failed(failure) => failure,
+            instance::StartError::PoolIsFull => Failure {
+                kind: FailureKind::Memory,
+                message: "no room for another instance".into(),
+            },
+        })
+    }
+
+    fn on_demand<'c>(&self, component: &'c Component) -> Result<&'c InstancePre<Guest>, String> {
+        let compiled = &component.inner;
+        let link = || {
+            let artefact = Artefact::of(compiled.pooled.component())?;
+            let engine = self.inner.engines.get(Allocator::OnDemand);
+            self.inner
+                .engines
+                .link(Allocator::OnDemand, &artefact.load(engine)?)
+        };
+        compiled
+            .on_demand
+            .get_or_init(|| {
+                link().map_err(|error| format!("an instance beyond the pool: {error:#}"))
+            })
+            .as_ref()
+            .map_err(String::clone)
     }
 }
 
 impl Component {
     /// `sha256:` and 64 hexadecimal digits, of the component's bytes.
     pub fn digest(&self) -> &str {
-        unimplemented!("helper")
+        &self.inner.digest
     }
+
     /// The manifest (JSON text) from the custom section `tidemill-manifest` of the component or of a
     /// module in it.
     pub fn manifest(&self) -> Option<&str> {
-        unimplemented!("helper")
+        self.inner.inspected.manifest.as_deref()
     }
+
     /// Interfaces it imports, with versions.
     pub fn imports(&self) -> &[String] {
-        unimplemented!("helper")
+        &self.inner.inspected.imports
     }
 }
 
-/// One live copy of a component. Used by one thread at a time.
-pub struct Instance {
-    _store: (),
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").finish_non_exhaustive()
+    }
 }
 
-impl Instance {
-    /// Calls `on-batch`. After an error the instance must be dropped.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub fn on_batch(&mut self, call: Call, events: &[u8]) -> Result<Vec<u8>, Failure> {
-        let _ = (call, events);
-        unimplemented!("helper")
-    }
-
-    /// Lines logged since the last time this was asked.
-    pub fn take_log(&mut self) -> Vec<LogLine> {
-        unimplemented!("helper")
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Component").field(&self.digest()).finish()
     }
 }

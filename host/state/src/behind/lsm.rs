@@ -1,9 +1,10 @@
 //! The store on disk: fjall, one keyspace.
 
-use super::{Behind, Failure, Marker, View, Write};
+use super::{Behind, Each, Failure, Marker, View, Write};
 use crate::keys::MARKER;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
-use std::ops::{Bound, ControlFlow};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable};
+use std::io;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -112,7 +113,7 @@ impl View for Moment {
         &self,
         from: Bound<&[u8]>,
         to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut Each<'_>,
     ) -> Result<(), Failure> {
         if let (Bound::Included(from) | Bound::Excluded(from), Some(to)) = (from, to)
             && from >= to
@@ -134,7 +135,19 @@ impl From<fjall::Error> for Failure {
     fn from(error: fjall::Error) -> Self {
         match error {
             fjall::Error::Locked => Self::InUse,
+            fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error))
+                if is_full(&error) =>
+            {
+                Self::Full(error.to_string())
+            }
             other => Self::Broken(other.to_string()),
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }

@@ -1,10 +1,10 @@
 //! A store in memory: for tests and simulation. Clones share what is in it, so that a clone is what a
 //! killed process would find.
 
-use super::{Behind, Failure, Marker, View, Write};
+use super::{Behind, Each, Failure, Marker, View, Write};
 use crate::keys::MARKER;
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -117,7 +117,7 @@ impl View for Arc<Pairs> {
         &self,
         from: Bound<&[u8]>,
         to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut Each<'_>,
     ) -> Result<(), Failure> {
         if let (Bound::Included(from) | Bound::Excluded(from), Some(to)) = (from, to)
             && from >= to

@@ -437,7 +437,8 @@ fn set_in(store: &Store, commit: u64, partition: u32) {
 
 #[test]
 fn commits_of_a_scope_must_rise_and_replays_are_passed_over() {
-    let store = over(&Map::default(), 1 << 20);
+    let map = Map::default();
+    let store = over(&map, 1 << 20);
     super::set(&store, 5, scope(1, 0), b"k", b"five");
     let mut section = Changes::new(scope(1, 0));
     section.push(Change::Delete { slot: 0, key: b"k" });
@@ -448,8 +449,10 @@ fn commits_of_a_scope_must_rise_and_replays_are_passed_over() {
         refusal.detail.contains("commit 4 comes after 5"),
         "{refusal}"
     );
+    assert!(store.apply(CommitSeq(6), b"nonsense").is_err());
     store.durable(CommitSeq(5));
     store.engine().step();
+    let store = over(&map, 1 << 20);
     store
         .apply(CommitSeq(4), section.as_bytes())
         .expect("known already");
@@ -457,7 +460,6 @@ fn commits_of_a_scope_must_rise_and_replays_are_passed_over() {
         value(&store, scope(1, 0), 0, b"k").as_deref(),
         Some(&b"five"[..])
     );
-    assert!(store.apply(CommitSeq(6), b"nonsense").is_err());
 }
 
 #[test]
@@ -490,4 +492,26 @@ fn very_long_keys_are_kept_and_listed_in_order() {
         Some(&[9][..])
     );
     assert!(keys::encode(scope(1, 0), 0, &long(9)).len() < 65_536);
+}
+
+/// Misuse: no intent was taken. Nothing is lost but for a kill in the meantime.
+#[test]
+fn what_is_applied_too_late_is_written_back_all_the_same() {
+    let map = Map::default();
+    let store = over(&map, 0);
+    set_in(&store, 6, 1);
+    store.durable(CommitSeq(6));
+    store.engine().step();
+    set_in(&store, 5, 0);
+    assert_eq!(
+        value(&store, scope(1, 0), 0, b"k").as_deref(),
+        Some(&b"v"[..])
+    );
+    set_in(&store, 6, 0);
+    store.durable(CommitSeq(7));
+    assert_eq!(store.engine().step(), Stepped::Wrote);
+    assert_eq!(
+        (store.reflects(), stored(store.engine()).len()),
+        (CommitSeq(7), 2)
+    );
 }

@@ -120,7 +120,7 @@ fn block(bytes: &[u8], field: usize, at: u32, len: u64) -> Result<&[u8], String>
         return Ok(&[]);
     }
     let end = u64::from(at) + len;
-    if (at as usize) < HEADER_BYTES || at % 8 != 0 {
+    if (at as usize) < HEADER_BYTES || !at.is_multiple_of(8) {
         return Err(wrong(
             field,
             format_args!("a block starts at {at}: not a multiple of 8 behind the header"),
@@ -275,7 +275,7 @@ fn only_a_value(head: CommandHead) -> Result<(), String> {
     Ok(())
 }
 
-fn text<'a>(head: CommandHead, payload: &'a [u8]) -> Result<&'a str, String> {
+fn text(head: CommandHead, payload: &[u8]) -> Result<&str, String> {
     only_a_value(head)?;
     if head.port != 0 {
         return Err(format!("port {} where there is none", head.port));

@@ -1,0 +1,171 @@
+//! What a dead letter carries: the event untouched, and headers that say why, after how many tries,
+//! and where it came from.
+
+use std::fmt::Write;
+use tidemill_types::{FunctionName, PackedRows, Result, RowView};
+use tidemill_wasm::FailureKind;
+
+/// Longest error text kept, in bytes.
+const ERROR_BYTES: usize = 4096;
+
+/// Why an event became a dead letter (`tidemill-reason`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// The function said so, or asked to be tried again too often.
+    Guest,
+    /// It trapped.
+    Trap,
+    /// Its deadline passed.
+    Deadline,
+    /// It wanted too much memory.
+    Memory,
+    /// Its answer was too large.
+    OutputLimit,
+    /// Its value didn't parse.
+    Decode,
+}
+
+impl Reason {
+    /// As written in the header and in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Trap => "trap",
+            Self::Deadline => "deadline",
+            Self::Memory => "memory",
+            Self::OutputLimit => "output-limit",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+impl From<FailureKind> for Reason {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Trap => Self::Trap,
+            FailureKind::Deadline => Self::Deadline,
+            FailureKind::Memory => Self::Memory,
+            FailureKind::OutputLimit => Self::OutputLimit,
+        }
+    }
+}
+
+/// Why an event failed, in a word and in a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cause {
+    /// The word.
+    pub(crate) reason: Reason,
+    /// The sentence.
+    pub(crate) error: String,
+}
+
+/// One dead letter: everything but the event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Letter<'a> {
+    /// Whose.
+    pub(crate) function: &'a FunctionName,
+    /// Version that failed.
+    pub(crate) version: u32,
+    /// In a word.
+    pub(crate) reason: Reason,
+    /// In a sentence.
+    pub(crate) error: &'a str,
+    /// Tries.
+    pub(crate) attempts: u32,
+    /// Original topic.
+    pub(crate) topic: &'a str,
+    /// Original partition.
+    pub(crate) partition: u32,
+    /// Original offset.
+    pub(crate) offset: u64,
+}
+
+/// Appends an event as a dead letter; `key` is its original key.
+///
+/// # Errors
+/// `too-large` when the frame is full.
+pub(crate) fn push(
+    rows: &mut PackedRows,
+    event: RowView<'_>,
+    key: Option<&[u8]>,
+    letter: &Letter<'_>,
+) -> Result<()> {
+    let mut text = String::new();
+    let mut number = |n: u64| -> std::ops::Range<usize> {
+        let start = text.len();
+        // Writing to a String can't fail.
+        let _ = write!(text, "{n}");
+        start..text.len()
+    };
+    let version = number(letter.version.into());
+    let attempts = number(letter.attempts.into());
+    let partition = number(letter.partition.into());
+    let offset = number(letter.offset);
+    let time = event.time.to_string();
+    let shown = |range: std::ops::Range<usize>| text[range].as_bytes();
+    let headers = [
+        ("tidemill-function", letter.function.as_str().as_bytes()),
+        ("tidemill-version", shown(version)),
+        ("tidemill-reason", letter.reason.as_str().as_bytes()),
+        ("tidemill-error", cut(letter.error, ERROR_BYTES).as_bytes()),
+        ("tidemill-attempts", shown(attempts)),
+        ("tidemill-topic", letter.topic.as_bytes()),
+        ("tidemill-partition", shown(partition)),
+        ("tidemill-offset", shown(offset)),
+        ("tidemill-time", time.as_bytes()),
+    ];
+    rows.push(event.time, key, event.value, event.headers.chain(headers))
+}
+
+/// The first `most` bytes of a text, at a character's border.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::Timestamp;
+
+    #[test]
+    fn the_event_is_untouched_and_the_headers_say_why() {
+        let mut input = PackedRows::default();
+        let own = [("source", b"gate-3".as_slice()), ("source", b"\xff")];
+        let time = Timestamp::from_micros(1_357_035_300_000_000);
+        input
+            .push(time, Some(b"UA"), Some(b"{oops"), own)
+            .expect("push");
+        let name: FunctionName = "parse-flights".parse().expect("a name");
+        let error = "x".repeat(ERROR_BYTES - 1) + "é";
+        let letter = Letter {
+            function: &name,
+            version: 2,
+            reason: Reason::OutputLimit,
+            error: &error,
+            attempts: 5,
+            topic: "flights",
+            partition: 3,
+            offset: 17,
+        };
+        let mut rows = PackedRows::default();
+        push(&mut rows, input.event(0), None, &letter).expect("push");
+        let event = rows.event(0);
+        assert_eq!(
+            (event.time, event.key, event.value),
+            (time, None, Some(b"{oops".as_slice()))
+        );
+        let mut expected: Vec<(&str, &[u8])> = own.to_vec();
+        expected.extend([
+            ("tidemill-function", b"parse-flights".as_slice()),
+            ("tidemill-version", b"2"),
+            ("tidemill-reason", b"output-limit"),
+            ("tidemill-error", &error.as_bytes()[..ERROR_BYTES - 1]),
+            ("tidemill-attempts", b"5"),
+            ("tidemill-topic", b"flights"),
+            ("tidemill-partition", b"3"),
+            ("tidemill-offset", b"17"),
+            ("tidemill-time", b"2013-01-01T10:15:00Z"),
+        ]);
+        assert_eq!(event.headers.collect::<Vec<_>>(), expected);
+    }
+}

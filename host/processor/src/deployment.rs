@@ -1,0 +1,62 @@
+//! A deployment as its tasks need it: everything looked up and numbered.
+
+use crate::Manifest;
+use std::sync::Arc;
+use tidemill_log::Topic;
+use tidemill_types::{FunctionId, FunctionName};
+use tidemill_wasm::{CallLimits, Component};
+
+/// One version of one function, ready to run.
+pub(crate) struct Deployment {
+    /// Its function's number.
+    pub(crate) function: FunctionId,
+    /// Its function's name.
+    pub(crate) name: FunctionName,
+    /// Its number.
+    pub(crate) version: u32,
+    /// Its manifest.
+    pub(crate) manifest: Manifest,
+    /// Its component, compiled.
+    pub(crate) component: Component,
+    /// The topic it reads.
+    pub(crate) input: Arc<Topic>,
+    /// The internal topic between, when it is keyed by a pointer.
+    pub(crate) by_key: Option<Arc<Topic>>,
+    /// The topics it writes, in the guest's order.
+    pub(crate) outputs: Vec<Arc<Topic>>,
+    /// Where its dead letters go.
+    pub(crate) dead_letters: Arc<Topic>,
+    /// Numbers of its state slots, in the guest's order.
+    pub(crate) slots: Vec<u16>,
+}
+
+impl Deployment {
+    /// The topic its main tasks read.
+    pub(crate) fn main_input(&self) -> &Arc<Topic> {
+        self.by_key.as_ref().unwrap_or(&self.input)
+    }
+
+    /// What one call may use.
+    pub(crate) fn limits(&self) -> CallLimits {
+        limits(&self.manifest)
+    }
+}
+
+/// What one call may use.
+pub(crate) fn limits(manifest: &Manifest) -> CallLimits {
+    CallLimits {
+        memory: manifest.memory,
+        deadline: manifest.deadline,
+        output_bytes: manifest.output_bytes,
+    }
+}
+
+/// Name of a function's topic for dead letters.
+pub(crate) fn dead_letter_topic(name: &FunctionName) -> String {
+    format!("{name}.dead-letters")
+}
+
+/// Name of a function's internal topic for events by key.
+pub(crate) fn by_key_topic(name: &FunctionName) -> String {
+    format!("{name}.by-key")
+}

@@ -1,0 +1,342 @@
+//! What one run of a function comes to: outputs, dead letters, state changes and counts of one
+//! transaction. Decides everything, commits nothing.
+
+use crate::dead_letter::{self, Letter, Reason};
+use crate::deployment::Deployment;
+use crate::note::Note;
+use crate::pending::Pending;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tidemill_log::{Format, Topic};
+use tidemill_state::{Change, Changes, Scope};
+use tidemill_types::{ErrorKind, PackedRows, Result, limits, partition_of_key};
+use tidemill_wasm::{Command, Commands, Emit, Outcome};
+
+/// The run that was made.
+pub(crate) struct Run<'a> {
+    /// Rows of the batch it covered.
+    pub(crate) rows: Range<usize>,
+    /// Those of them that the guest was given, in order.
+    pub(crate) sent: &'a [usize],
+    /// Number of each sent event's key among the batch's distinct keys; empty without slots.
+    pub(crate) keys: &'a [u32],
+    /// Earlier tries of the first of them.
+    pub(crate) attempt: u32,
+}
+
+/// Effects of a transaction.
+pub(crate) struct Effects {
+    /// Rows and their partitions for each output.
+    pub(crate) outputs: Vec<(PackedRows, Vec<u32>)>,
+    /// Dead letters and their partitions.
+    pub(crate) letters: (PackedRows, Vec<u32>),
+    /// Changes of state.
+    pub(crate) changes: Changes,
+    /// The task's totals after it.
+    pub(crate) note: Note,
+    /// Rows it gives a fate to, from the run's first on.
+    pub(crate) rows: usize,
+}
+
+/// Why a run's answer can't become a transaction.
+pub(crate) enum Refusal {
+    /// This row wants what can't be done, and its state changes can't be told from its neighbours':
+    /// it must be run alone.
+    Apart(usize),
+    /// It doesn't fit into one transaction.
+    TooLarge,
+    /// A fault, not the guest's.
+    Fault(tidemill_types::Error),
+}
+
+impl From<tidemill_types::Error> for Refusal {
+    fn from(error: tidemill_types::Error) -> Self {
+        match error.kind {
+            ErrorKind::TooLarge => Self::TooLarge,
+            _ => Self::Fault(error),
+        }
+    }
+}
+
+/// Where the effects of a task's runs go.
+pub(crate) struct Desk<'a> {
+    /// The deployment.
+    pub(crate) deployment: &'a Deployment,
+    /// Partition of the task.
+    pub(crate) partition: u32,
+    /// The task's totals before the run.
+    pub(crate) note: Note,
+}
+
+impl Desk<'_> {
+    /// Effects of nothing.
+    pub(crate) fn empty(&self) -> Effects {
+        let function = self.deployment.function;
+        Effects {
+            outputs: self
+                .deployment
+                .outputs
+                .iter()
+                .map(|_| Default::default())
+                .collect(),
+            letters: Default::default(),
+            changes: Changes::new(Scope {
+                function,
+                partition: self.partition,
+            }),
+            note: self.note,
+            rows: 0,
+        }
+    }
+
+    /// The effects of a checked answer: of all rows up to the one that stopped the batch.
+    pub(crate) fn answered(
+        &self,
+        pending: &Pending,
+        run: &Run<'_>,
+        commands: &Commands<'_>,
+    ) -> Result<Effects, Refusal> {
+        let refused = self.refused(commands);
+        apart(run, commands, &refused)?;
+        let mut effects = self.empty();
+        let processed = commands.processed();
+        let end = run.sent.get(processed).copied().unwrap_or(run.rows.end);
+        for (event, command) in commands.iter() {
+            let row = run.sent[event];
+            if refused.contains_key(&event) {
+                continue;
+            }
+            self.perform(&mut effects, pending, row, command)?;
+        }
+        let mut sent = (0..processed).zip(run.sent).peekable();
+        for row in run.rows.start..end {
+            match sent.next_if(|(_, sent)| **sent == row) {
+                None => self.without_key(&mut effects, pending, row),
+                Some((event, _)) => {
+                    let (outcome, reason) = match refused.get(&event) {
+                        Some(why) => (Outcome::DeadLetter, why.as_str()),
+                        None => (commands.outcome(event), commands.reason(event)),
+                    };
+                    let attempts = if row == run.rows.start {
+                        run.attempt + 1
+                    } else {
+                        1
+                    };
+                    self.fate(&mut effects, pending, row, (outcome, reason, attempts))?;
+                }
+            }
+        }
+        effects.rows = end - run.rows.start;
+        Ok(effects)
+    }
+
+    /// The effects of rows that all lack a key.
+    pub(crate) fn keyless(&self, pending: &Pending, rows: Range<usize>) -> Effects {
+        let mut effects = self.empty();
+        effects.rows = rows.len();
+        for row in rows {
+            self.without_key(&mut effects, pending, row);
+        }
+        effects
+    }
+
+    /// The effects of giving the row at the front up: a dead letter, or passing it over.
+    pub(crate) fn given_up(
+        &self,
+        pending: &Pending,
+        row: usize,
+        attempts: u32,
+        letter: bool,
+    ) -> Result<Effects, Refusal> {
+        let mut effects = self.empty();
+        self.read(&mut effects, pending, row);
+        if letter {
+            let cause = pending.cause.as_ref();
+            let reason = cause.map_or(Reason::Guest, |cause| cause.reason);
+            let error = cause.map_or("", |cause| cause.error.as_str());
+            self.letter(&mut effects, pending, row, (reason, error, attempts))?;
+        } else {
+            effects.note.counts.skipped += 1;
+        }
+        effects.rows = 1;
+        Ok(effects)
+    }
+
+    /// Events whose outputs can't be accepted, with the reason.
+    fn refused(&self, commands: &Commands<'_>) -> BTreeMap<usize, String> {
+        let mut refused = BTreeMap::new();
+        for (event, command) in commands.iter() {
+            if let Command::Emit(emit) = command
+                && let Some(topic) = self.deployment.outputs.get(usize::from(emit.output))
+                && let Some(why) = unacceptable(topic, &emit)
+            {
+                refused.entry(event).or_insert(why);
+            }
+        }
+        refused
+    }
+
+    fn perform(
+        &self,
+        effects: &mut Effects,
+        pending: &Pending,
+        row: usize,
+        command: Command<'_>,
+    ) -> Result<(), Refusal> {
+        let number = |slot: u16| self.deployment.slots[usize::from(slot)];
+        let key = || pending.key(row).unwrap_or_default();
+        match command {
+            Command::Emit(emit) => {
+                let (rows, partitions) = &mut effects.outputs[usize::from(emit.output)];
+                let topic = &self.deployment.outputs[usize::from(emit.output)];
+                let count = topic.settings.partitions;
+                let time = match emit.time {
+                    Some(time) => time,
+                    None => pending.event(row)?.0.row.time,
+                };
+                rows.push(time, emit.key, emit.value, emit.headers)?;
+                partitions.push(partition_of(emit.key, self.partition, count));
+                effects.note.counts.emitted += 1;
+            }
+            Command::Set { slot, value } => {
+                effects.changes.push(Change::Set {
+                    slot: number(slot),
+                    key: key(),
+                    value,
+                });
+            }
+            Command::Delete { slot } => {
+                effects.changes.push(Change::Delete {
+                    slot: number(slot),
+                    key: key(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn fate(
+        &self,
+        effects: &mut Effects,
+        pending: &Pending,
+        row: usize,
+        (outcome, reason, attempts): (Outcome, &str, u32),
+    ) -> Result<(), Refusal> {
+        self.read(effects, pending, row);
+        let counts = &mut effects.note.counts;
+        match outcome {
+            Outcome::Filtered => counts.filtered += 1,
+            Outcome::Effect => counts.effective += 1,
+            Outcome::Skip => counts.skipped += 1,
+            Outcome::DeadLetter => {
+                self.letter(effects, pending, row, (Reason::Guest, reason, attempts))?;
+            }
+            Outcome::Undecodable => {
+                self.letter(effects, pending, row, (Reason::Decode, reason, attempts))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An event without key can't have state: it is passed over and counted.
+    fn without_key(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+        self.read(effects, pending, row);
+        effects.note.counts.skipped += 1;
+    }
+
+    /// Counts an event as read and takes its times into account.
+    pub(crate) fn read(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+        effects.note.counts.events_in += 1;
+        let (time, ingested) = pending.times(row);
+        effects
+            .note
+            .observe(time, ingested, self.deployment.manifest.time.max_future);
+    }
+
+    fn letter(
+        &self,
+        effects: &mut Effects,
+        pending: &Pending,
+        row: usize,
+        (reason, error, attempts): (Reason, &str, u32),
+    ) -> Result<(), Refusal> {
+        let (event, origin) = pending.event(row)?;
+        let (key, partition, offset) = match origin {
+            Some(origin) => (origin.key, origin.partition, origin.offset),
+            None => (event.row.key, self.partition, event.offset),
+        };
+        let letter = Letter {
+            function: &self.deployment.name,
+            version: self.deployment.version,
+            reason,
+            error,
+            attempts,
+            topic: self.deployment.input.name.as_str(),
+            partition,
+            offset,
+        };
+        let (rows, partitions) = &mut effects.letters;
+        dead_letter::push(rows, event.row, key, &letter)?;
+        partitions.push(partition % self.deployment.dead_letters.settings.partitions.max(1));
+        effects.note.counts.dead_lettered += 1;
+        Ok(())
+    }
+}
+
+/// Refuses an answer in which a refused event shares its key with changed state, unless it is alone:
+/// the guest gives one final value per key, so what it did can't be taken out of it.
+fn apart(
+    run: &Run<'_>,
+    commands: &Commands<'_>,
+    refused: &BTreeMap<usize, String>,
+) -> Result<(), Refusal> {
+    if refused.is_empty() || run.rows.len() == 1 || run.keys.is_empty() {
+        return Ok(());
+    }
+    let changed: Vec<u32> = commands
+        .iter()
+        .filter(|(_, command)| !matches!(command, Command::Emit(_)))
+        .map(|(event, _)| run.keys[event])
+        .collect();
+    match refused
+        .keys()
+        .find(|event| changed.contains(&run.keys[**event]))
+    {
+        Some(event) => Err(Refusal::Apart(run.sent[*event])),
+        None => Ok(()),
+    }
+}
+
+/// Why an output can't be accepted by its topic.
+fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
+    let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+    let bytes = length(emit.key) + length(emit.value) + emit.headers.as_bytes().len();
+    if bytes > limits::EVENT_BYTES {
+        let most = limits::EVENT_BYTES;
+        return Some(format!(
+            "an event of {bytes} bytes for topic {:?} is larger than an event may be ({most} bytes)",
+            topic.name
+        ));
+    }
+    if topic.settings.format != Format::Json {
+        return None;
+    }
+    let wrong = match std::str::from_utf8(emit.value?) {
+        Ok(text) => serde_json::from_str::<serde::de::IgnoredAny>(text)
+            .err()?
+            .to_string(),
+        Err(wrong) => wrong.to_string(),
+    };
+    Some(format!(
+        "topic {:?} takes JSON, but an event emitted to it is not: {wrong}",
+        topic.name
+    ))
+}
+
+/// Where an output goes: by its key, or without one beside its input.
+pub(crate) fn partition_of(key: Option<&[u8]>, input: u32, partitions: u32) -> u32 {
+    match key {
+        Some(key) => partition_of_key(key, partitions),
+        None => input % partitions.max(1),
+    }
+}

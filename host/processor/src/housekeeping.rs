@@ -1,0 +1,51 @@
+//! What goes on beside the tasks: telling the state store what is durable, taking snapshots.
+
+use crate::parts::Parts;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_env::Shutdown;
+use tidemill_log::SnapshotRef;
+use tidemill_types::Result;
+
+/// The store is told at most this often; its writer gathers for longer anyway.
+const DURABLE_PAUSE: Duration = Duration::from_millis(10);
+/// Pause after a snapshot, taken or failed.
+const SNAPSHOT_PAUSE: Duration = Duration::from_secs(5);
+
+/// Starts both; they end with `shutdown`.
+pub(crate) fn start(parts: &Arc<Parts>, shutdown: &Shutdown) {
+    let run = |work: futures::future::BoxFuture<'static, ()>| {
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move { shutdown.run_until_cancelled(work).await });
+    };
+    run(Box::pin(durable(Arc::clone(parts))));
+    run(Box::pin(snapshots(Arc::clone(parts))));
+}
+
+async fn durable(parts: Arc<Parts>) {
+    let mut durable = parts.log.durable();
+    loop {
+        let commit = *durable.borrow_and_update();
+        parts.durable(commit);
+        if durable.changed().await.is_err() {
+            return;
+        }
+        parts.clock.sleep(DURABLE_PAUSE).await;
+    }
+}
+
+async fn snapshots(parts: Arc<Parts>) {
+    let mut due = parts.log.snapshot_due();
+    while due.wait_for(|due| *due).await.is_ok() {
+        if let Err(wrong) = snapshot(&parts).await {
+            tracing::warn!(error = %wrong, "no snapshot of functions' state could be taken; the journal can't be cut until one is");
+        }
+        parts.clock.sleep(SNAPSHOT_PAUSE).await;
+    }
+}
+
+async fn snapshot(parts: &Parts) -> Result<()> {
+    let nonce = parts.random.nonce();
+    let (path, commit) = parts.state.snapshot(&parts.objects, &nonce).await?;
+    parts.log.snapshot_taken(SnapshotRef { path, commit }).await
+}

@@ -1,0 +1,104 @@
+//! Metrics of functions.
+
+use crate::Counts;
+use crate::dead_letter::Reason;
+use std::time::Duration;
+use tidemill_env::metrics::{Counter, Family, Histogram, Metrics, exponential_buckets};
+use tidemill_types::FunctionName;
+
+type Labels = Vec<(String, String)>;
+type Counters = Family<Labels, Counter>;
+
+/// All metrics of all functions.
+#[derive(Clone)]
+pub(crate) struct FunctionMetrics {
+    events_in: Counters,
+    events_out: Counters,
+    filtered: Counters,
+    skipped: Counters,
+    dead_letters: Counters,
+    errors: Counters,
+    invocations: Counters,
+    seconds: Family<Labels, Histogram>,
+}
+
+/// Those of one function.
+pub(crate) struct Meter {
+    function: FunctionName,
+    errors: Counters,
+    events_in: Counter,
+    events_out: Counter,
+    filtered: Counter,
+    skipped: Counter,
+    dead_letters: Counter,
+    invocations: Counter,
+    seconds: Histogram,
+}
+
+impl FunctionMetrics {
+    /// Adds them to the host's metrics.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let counters = |name: &str, help: &str| {
+            metrics.add(&format!("function_{name}"), help, Counters::default())
+        };
+        let histogram = || Histogram::new(exponential_buckets(0.000_01, 4.0, 10));
+        Self {
+            events_in: counters("events_in", "Events read and committed."),
+            events_out: counters("events_out", "Events emitted."),
+            filtered: counters("filtered", "Events without effect."),
+            skipped: counters("skipped", "Events passed over."),
+            dead_letters: counters("dead_letters", "Events that became dead letters."),
+            errors: counters("errors", "Failed tries, by kind."),
+            invocations: counters("invocations", "Calls of the function."),
+            seconds: metrics.add(
+                "function_invocation_seconds",
+                "Duration of a call.",
+                Family::new_with_constructor(histogram as fn() -> Histogram),
+            ),
+        }
+    }
+
+    /// The counters of one function.
+    pub(crate) fn of(&self, function: &FunctionName) -> Meter {
+        let labels = vec![("function".to_owned(), function.to_string())];
+        let counter = |family: &Counters| family.get_or_create(&labels).clone();
+        Meter {
+            function: function.clone(),
+            errors: self.errors.clone(),
+            events_in: counter(&self.events_in),
+            events_out: counter(&self.events_out),
+            filtered: counter(&self.filtered),
+            skipped: counter(&self.skipped),
+            dead_letters: counter(&self.dead_letters),
+            invocations: counter(&self.invocations),
+            seconds: self.seconds.get_or_create(&labels).clone(),
+        }
+    }
+}
+
+impl Meter {
+    /// Counts what a transaction did: `after` less `before`.
+    pub(crate) fn committed(&self, before: &Counts, after: &Counts) {
+        self.events_in.inc_by(after.events_in - before.events_in);
+        self.events_out.inc_by(after.emitted - before.emitted);
+        self.filtered.inc_by(after.filtered - before.filtered);
+        self.skipped.inc_by(after.skipped - before.skipped);
+        self.dead_letters
+            .inc_by(after.dead_lettered - before.dead_lettered);
+    }
+
+    /// Counts a call.
+    pub(crate) fn called(&self, took: Duration) {
+        self.invocations.inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts a failed try.
+    pub(crate) fn failed(&self, reason: Reason) {
+        let labels = vec![
+            ("function".to_owned(), self.function.to_string()),
+            ("kind".to_owned(), reason.as_str().to_owned()),
+        ];
+        self.errors.get_or_create(&labels).inc();
+    }
+}

@@ -1,0 +1,85 @@
+//! What all tasks share.
+
+use crate::measure::FunctionMetrics;
+use crate::pool::Pool;
+use std::sync::{PoisonError, RwLock};
+use tidemill_env::objects::Objects;
+use tidemill_env::{Clock, Random};
+use tidemill_log::{Draft, Log, Ticket};
+use tidemill_state::{Changes, Store};
+use tidemill_types::{CommitSeq, Error, ErrorKind, Result};
+use tidemill_wasm::Sandbox;
+
+/// The parts a processor was given, and its own.
+pub(crate) struct Parts {
+    pub(crate) log: Log,
+    pub(crate) state: Store,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) objects: Objects,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) pool: Pool,
+    pub(crate) metrics: FunctionMetrics,
+    /// Held shared from a commit until its changes are in the state's map.
+    pub(crate) applying: RwLock<()>,
+}
+
+impl Parts {
+    /// Commits a transaction and applies its state sections, as one step for whoever says what is
+    /// durable: the store must never be told that a commit is durable whose changes it hasn't got.
+    ///
+    /// # Errors
+    /// As [`Log::commit`]; the draft comes back where nothing happened.
+    pub(crate) fn commit(
+        &self,
+        draft: Draft,
+        sections: &[&[u8]],
+    ) -> Result<Ticket, (Error, Option<Draft>)> {
+        let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
+        let ticket = self
+            .log
+            .commit(draft)
+            .map_err(|(error, draft)| (error, Some(draft)))?;
+        for section in sections {
+            self.state
+                .apply(ticket.commit, section)
+                .map_err(|error| (error, None))?;
+        }
+        Ok(ticket)
+    }
+
+    /// Tells the state store up to where the journal is durable.
+    pub(crate) fn durable(&self, commit: CommitSeq) {
+        // Whoever has committed up to here has applied it once this lock is had.
+        drop(
+            self.applying
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.state.durable(commit);
+    }
+}
+
+impl Parts {
+    /// Commits and waits until it is durable; waits for room where too much is in flight.
+    ///
+    /// # Errors
+    /// As [`Log::commit`] and [`Ticket::durable`].
+    pub(crate) async fn commit_durably(&self, draft: Draft, changes: &[Changes]) -> Result<()> {
+        let sections: Vec<&[u8]> = changes.iter().map(Changes::as_bytes).collect();
+        let mut draft = draft;
+        for section in &sections {
+            draft.state(section);
+        }
+        loop {
+            match self.commit(draft, &sections) {
+                Ok(ticket) => return ticket.durable().await,
+                Err((error, Some(again))) if error.kind == ErrorKind::Busy => {
+                    draft = again;
+                    self.log.room().await;
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What is behind the façade: the functions by name, and the few ways in which they change.
+
+use crate::deploying::{clear, take_up};
+use crate::deployment::by_key_topic;
+use crate::function::{Function, start_tasks};
+use crate::function_log::FunctionLog;
+use crate::inspect;
+use crate::nearest::did_you_mean;
+use crate::parts::Parts;
+use crate::processor::{Draft, Settings};
+use crate::record::{NEXT, PREFIX, Record, Standing};
+use crate::task::driver::{Handle, Stopped, park};
+use crate::{FunctionReport, Manifest};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tidemill_env::Shutdown;
+use tidemill_types::{Error, FunctionName, Result};
+use tokio::sync::mpsc;
+
+type Functions = BTreeMap<FunctionName, Function>;
+
+/// All functions, deleted but kept ones included. Whoever changes one holds `admin` while doing so.
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) parts: Arc<Parts>,
+    pub(crate) admin: tokio::sync::Mutex<()>,
+    pub(crate) shutdown: Shutdown,
+    functions: Mutex<Functions>,
+    stopped: mpsc::UnboundedSender<Stopped>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+impl Inner {
+    /// Takes up what the registry has and starts what should run.
+    ///
+    /// # Errors
+    /// When the registry can't be read.
+    pub(crate) async fn open(settings: Settings, parts: Arc<Parts>) -> Result<Arc<Self>> {
+        let (stopped, ended) = mpsc::unbounded_channel();
+        let inner = Arc::new(Self {
+            settings,
+            parts,
+            admin: tokio::sync::Mutex::default(),
+            shutdown: Shutdown::new(),
+            functions: Mutex::default(),
+            stopped,
+        });
+        for (key, entry) in inner.parts.log.entries(PREFIX) {
+            let (name, record) = Record::decode(&key, &entry)?;
+            let manifest = Manifest::resolve(None, Some(&record.manifest), &name)?;
+            inner.take(name, record, manifest).await;
+        }
+        tokio::spawn(supervise(Arc::downgrade(&inner), ended));
+        Ok(inner)
+    }
+
+    async fn take(&self, name: FunctionName, record: Record, manifest: Manifest) {
+        let mut broken = None;
+        let deployment = match record.standing {
+            Standing::Deleted => None,
+            _ => match take_up(self, &manifest, &record).await {
+                Ok(deployment) => Some(Arc::new(deployment)),
+                Err(wrong) => {
+                    tracing::error!(function = %name, error = %wrong, "a function can't be taken up");
+                    broken = Some(wrong.detail);
+                    None
+                }
+            },
+        };
+        let lines = Arc::new(FunctionLog::new(self.settings.log_lines));
+        let function = Function {
+            record,
+            manifest,
+            deployment,
+            broken,
+            tasks: Vec::new(),
+            lines,
+        };
+        self.install(&name, |_| function);
+        if let Err(wrong) = self.start(&name) {
+            tracing::error!(function = %name, error = %wrong, "a function can't be started");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Functions> {
+        self.functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a function.
+    ///
+    /// # Errors
+    /// `function-not-found`.
+    pub(crate) fn with<T>(&self, name: &str, look: impl FnOnce(&Function) -> T) -> Result<T> {
+        let functions = self.lock();
+        let mut live = functions
+            .iter()
+            .filter(|(_, function)| function.record.standing != Standing::Deleted);
+        if let Some((_, function)) = live.clone().find(|(known, _)| known.as_str() == name) {
+            return Ok(look(function));
+        }
+        let names: Vec<&str> = live.by_ref().map(|(name, _)| name.as_str()).collect();
+        let near = did_you_mean(name, names);
+        let detail = format!("There is no function {name:?}.{near}");
+        Err(Error::not_found("function-not-found", detail))
+    }
+
+    /// The record of a function that isn't deleted.
+    ///
+    /// # Errors
+    /// `function-not-found`.
+    pub(crate) fn existing(&self, name: &str) -> Result<(FunctionName, Record)> {
+        self.with(name, |function| {
+            (function.manifest.name.clone(), function.record.clone())
+        })
+    }
+
+    /// The record of a function, deleted or not.
+    pub(crate) fn record(&self, name: &FunctionName) -> Option<Record> {
+        self.lock()
+            .get(name)
+            .map(|function| function.record.clone())
+    }
+
+    /// Manifests of all functions that aren't deleted.
+    pub(crate) fn manifests(&self) -> Vec<Manifest> {
+        self.lock()
+            .values()
+            .filter(|function| function.record.standing != Standing::Deleted)
+            .map(|function| function.manifest.clone())
+            .collect()
+    }
+
+    /// Reports of all functions that aren't deleted.
+    pub(crate) fn reports(&self) -> Vec<FunctionReport> {
+        self.lock()
+            .iter()
+            .filter(|(_, function)| function.record.standing != Standing::Deleted)
+            .map(|(name, function)| inspect::report(&self.parts, name, function))
+            .collect()
+    }
+
+    /// Report of one function.
+    ///
+    /// # Errors
+    /// `function-not-found`.
+    pub(crate) fn report(&self, name: &str) -> Result<FunctionReport> {
+        self.with(name, |function| {
+            inspect::report(&self.parts, &function.manifest.name, function)
+        })
+    }
+
+    /// The number for the next new function.
+    pub(crate) fn next_function(&self) -> u32 {
+        let entries = self.parts.log.entries(NEXT);
+        let next = entries.iter().find(|(key, _)| key == NEXT);
+        let next = next.and_then(|(_, entry)| std::str::from_utf8(entry).ok()?.parse().ok());
+        next.unwrap_or(1)
+    }
+
+    /// Takes the handles of a function's tasks, to park them.
+    pub(crate) fn take_tasks(&self, name: &FunctionName) -> Vec<Handle> {
+        self.lock()
+            .get_mut(name)
+            .map(|function| std::mem::take(&mut function.tasks))
+            .unwrap_or_default()
+    }
+
+    /// Takes the handles of all tasks.
+    pub(crate) fn take_all_tasks(&self) -> Vec<Handle> {
+        self.lock()
+            .values_mut()
+            .flat_map(|function| std::mem::take(&mut function.tasks))
+            .collect()
+    }
+
+    /// Puts a function in place of what was there.
+    pub(crate) fn install(
+        &self,
+        name: &FunctionName,
+        make: impl FnOnce(Option<&Function>) -> Function,
+    ) {
+        let mut functions = self.lock();
+        let function = make(functions.get(name));
+        functions.insert(name.clone(), function);
+    }
+
+    /// Starts a function's tasks if they should run and don't.
+    ///
+    /// # Errors
+    /// When a topic is gone or a position can't be read.
+    pub(crate) fn start(&self, name: &FunctionName) -> Result<()> {
+        let mut functions = self.lock();
+        let Some(function) = functions.get_mut(name) else {
+            return Ok(());
+        };
+        let Some(deployment) = &function.deployment else {
+            return Ok(());
+        };
+        if !function.should_run() || !function.tasks.is_empty() || self.shutdown.is_cancelled() {
+            return Ok(());
+        }
+        let started = start_tasks(
+            &self.parts,
+            deployment,
+            &function.lines,
+            &self.shutdown,
+            &self.stopped,
+        );
+        match started {
+            Ok(tasks) => {
+                function.tasks = tasks;
+                function.broken = None;
+                Ok(())
+            }
+            Err(wrong) => {
+                function.broken = Some(wrong.detail.clone());
+                Err(wrong)
+            }
+        }
+    }
+
+    /// Tries again to take up a function that couldn't be.
+    ///
+    /// # Errors
+    /// What is still missing.
+    pub(crate) async fn mend(&self, name: &FunctionName) -> Result<()> {
+        let facts = self.with(name.as_str(), |function| {
+            let broken = function.deployment.is_none();
+            broken.then(|| (function.manifest.clone(), function.record.clone()))
+        })?;
+        let Some((manifest, record)) = facts else {
+            return Ok(());
+        };
+        let deployment = take_up(self, &manifest, &record).await?;
+        if let Some(function) = self.lock().get_mut(name) {
+            function.deployment = Some(Arc::new(deployment));
+            function.broken = None;
+        }
+        Ok(())
+    }
+
+    /// Commits a function's changed record; tasks that should no longer run are parked before.
+    ///
+    /// # Errors
+    /// As a commit; then the function goes on as it was.
+    pub(crate) async fn stand(&self, name: &FunctionName, record: Record) -> Result<()> {
+        park(self.take_tasks(name)).await;
+        let mut draft = Draft::new();
+        draft.entry(&Record::key(name), Some(&record.encode()?));
+        let committed = self.parts.commit_durably(draft, &[]).await;
+        if committed.is_ok()
+            && let Some(function) = self.lock().get_mut(name)
+        {
+            function.record = record;
+        }
+        self.start(name)?;
+        committed
+    }
+
+    /// Deletes a function with its state and its internal topic.
+    ///
+    /// # Errors
+    /// As a commit; then the function goes on as it was.
+    pub(crate) async fn drop_function(&self, name: &FunctionName, record: &Record) -> Result<()> {
+        park(self.take_tasks(name)).await;
+        let partitions = self.with(name.as_str(), |function| {
+            function
+                .deployment
+                .as_ref()
+                .map(|at| at.main_input().settings.partitions)
+        })?;
+        let mut draft = Draft::new();
+        draft.entry(&Record::key(name), None);
+        let cleared = clear(record, partitions.unwrap_or_default());
+        if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
+            self.start(name)?;
+            return Err(wrong);
+        }
+        self.lock().remove(name);
+        self.parts.state.forget(record.function());
+        match self.parts.log.topic(&by_key_topic(name)) {
+            Some(topic) if record.has_started(topic.id) => {
+                self.parts.log.delete_topic(&topic.name).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Puts functions whose tasks came to a stand on record as stopped, and parks their other tasks.
+async fn supervise(inner: Weak<Inner>, mut ended: mpsc::UnboundedReceiver<Stopped>) {
+    while let Some(task) = ended.recv().await {
+        let Some(inner) = inner.upgrade() else { return };
+        let _admin = inner.admin.lock().await;
+        let Some((name, record)) = inner.running(&task) else {
+            continue;
+        };
+        tracing::error!(function = %name, version = task.version, why = task.why, "a function stopped");
+        let record = Record {
+            standing: Standing::Stopped,
+            reason: Some(task.why),
+            ..record
+        };
+        inner.stop_for_good(&name, record).await;
+    }
+}
+
+impl Inner {
+    /// Parks a function's tasks and puts it on record as stopped; it stands still even where that
+    /// can't be committed.
+    async fn stop_for_good(&self, name: &FunctionName, record: Record) {
+        park(self.take_tasks(name)).await;
+        if let Some(function) = self.lock().get_mut(name) {
+            function.record = record.clone();
+        }
+        if let Err(wrong) = self.stand(name, record).await {
+            tracing::error!(function = %name, error = %wrong, "that it stopped can't be put on record");
+        }
+    }
+
+    /// The function a task belonged to, if it still runs that version.
+    fn running(&self, task: &Stopped) -> Option<(FunctionName, Record)> {
+        let functions = self.lock();
+        let (name, function) = functions
+            .iter()
+            .find(|(_, function)| function.record.function() == task.function)?;
+        let record = &function.record;
+        (record.standing == Standing::Running && record.version == task.version)
+            .then(|| (name.clone(), record.clone()))
+    }
+}

@@ -1,0 +1,211 @@
+//! Drives one task: hands it to the pool slice by slice and waits for what it asks for in between.
+
+use super::{Slice, Start, Task, View};
+use crate::parts::Parts;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_env::Shutdown;
+use tidemill_types::{Error, ErrorKind, FunctionId, Result};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// An idle task lets go of its instance after this.
+const IDLE: Duration = Duration::from_secs(30);
+/// Pause after a read that storage couldn't serve.
+const STORAGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A task came to a stand of its own accord.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// Its function.
+    pub(crate) function: FunctionId,
+    /// Version it ran.
+    pub(crate) version: u32,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// A running task, from outside.
+pub(crate) struct Handle {
+    /// What can be seen of it.
+    pub(crate) view: Arc<View>,
+    /// Partition it reads.
+    pub(crate) partition: u32,
+    /// Whether it repartitions.
+    pub(crate) repartitions: bool,
+    stop: Shutdown,
+    done: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Starts a task.
+    ///
+    /// # Errors
+    /// When the partition it reads doesn't exist.
+    pub(crate) fn start(
+        parts: &Arc<Parts>,
+        start: Start,
+        stopped: mpsc::UnboundedSender<Stopped>,
+    ) -> Result<Self> {
+        let end = parts.log.watch(start.at)?;
+        let (view, stop) = (Arc::clone(&start.view), start.stop.clone());
+        let partition = start.at.partition;
+        let repartitions = start.role == crate::record::Role::Repartition;
+        let (function, version) = (start.deployment.function, start.deployment.version);
+        let task = Box::new(Task::new(Arc::clone(parts), start));
+        let done = tokio::spawn({
+            let (parts, stop) = (Arc::clone(parts), stop.clone());
+            async move {
+                if let Err(why) = drive(&parts, task, end, &stop).await {
+                    // Without a receiver the processor is gone, and the task with it.
+                    let _ = stopped.send(Stopped {
+                        function,
+                        version,
+                        why,
+                    });
+                }
+            }
+        });
+        Ok(Self {
+            view,
+            partition,
+            repartitions,
+            stop,
+            done,
+        })
+    }
+}
+
+/// Stops tasks at their next transaction border and waits until they stand.
+pub(crate) async fn park(tasks: Vec<Handle>) {
+    for task in &tasks {
+        task.stop.cancel();
+    }
+    for task in tasks {
+        // It panicked outside the pool; then it stands too.
+        let _ = task.done.await;
+    }
+}
+
+/// Works until told to stop; an error says why the task can't go on.
+async fn drive(
+    parts: &Parts,
+    mut task: Box<Task>,
+    mut end: watch::Receiver<u64>,
+    stop: &Shutdown,
+) -> Result<(), String> {
+    loop {
+        let ran = parts.pool.run(move || {
+            let slice = task.work();
+            (task, slice)
+        });
+        let slice;
+        (task, slice) = ran
+            .await
+            .ok_or("its task panicked; this is a fault of the host")?;
+        let waited = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            waited = wait(parts, &mut task, slice, &mut end) => waited,
+        };
+        match waited {
+            Ok(()) => {}
+            Err(End::Closed) => return Ok(()),
+            Err(End::Stands(why)) => return Err(why),
+        }
+    }
+}
+
+/// Why a task ends.
+enum End {
+    /// Its topic or the log is gone.
+    Closed,
+    /// It can't go on.
+    Stands(String),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error.kind {
+            // The log has failed or is closing; the function itself is fine.
+            ErrorKind::Unavailable | ErrorKind::Fenced => Self::Closed,
+            _ => Self::Stands(error.to_string()),
+        }
+    }
+}
+
+async fn wait(
+    parts: &Parts,
+    task: &mut Task,
+    slice: Slice,
+    end: &mut watch::Receiver<u64>,
+) -> Result<(), End> {
+    match slice {
+        Slice::More => {}
+        Slice::Idle => idle(parts, task, end).await?,
+        Slice::Read => read(parts, task, end).await?,
+        Slice::Load(missing) => {
+            let (state, scope) = (parts.state.clone(), task.scope());
+            let loaded = tokio::task::spawn_blocking(move || state.load(scope, &missing)).await;
+            match loaded {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => pause(parts, task, error).await?,
+                Err(_) => return Err(End::Closed),
+            }
+        }
+        Slice::Room => parts.log.room().await,
+        Slice::Pause(pause) => {
+            parts.clock.sleep(pause).await;
+            task.waited();
+        }
+        Slice::Stop(why) => return Err(End::Stands(why)),
+        Slice::Fault(error) => return Err(error.into()),
+    }
+    parts.state.room().await;
+    Ok(())
+}
+
+/// Waits for events; an instance that isn't used for long goes.
+async fn idle(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) -> Result<(), End> {
+    let position = task.position();
+    let moved = loop {
+        let moved = end.wait_for(|end| *end > position);
+        if !task.is_warm() {
+            break moved.await.map(|end| *end);
+        }
+        tokio::select! {
+            moved = moved => break moved.map(|end| *end),
+            () = parts.clock.sleep(IDLE) => task.rest(),
+        }
+    };
+    let end = moved.map_err(|_| End::Closed)?;
+    let (fill, full) = task.fill();
+    if !fill.is_zero() && end - position < full {
+        parts.clock.sleep(fill).await;
+    }
+    Ok(())
+}
+
+async fn read(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) -> Result<(), End> {
+    match parts
+        .log
+        .read(task.at(), task.position(), task.read_limit())
+        .await
+    {
+        Ok(read) => match task.feed(read) {
+            Some(Slice::Idle) => idle(parts, task, end).await,
+            _ => Ok(()),
+        },
+        Err(error) => pause(parts, task, error).await,
+    }
+}
+
+/// Storage can't serve now: says so and tries again later. Anything else ends the task.
+async fn pause(parts: &Parts, task: &Task, error: Error) -> Result<(), End> {
+    if error.kind != ErrorKind::Unavailable {
+        return Err(error.into());
+    }
+    task.say(error.detail);
+    parts.clock.sleep(STORAGE_PAUSE).await;
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What a call costs: packing a batch, running it through a guest that lets nothing or everything
+//! through, reading the answer; and what an instance costs.
+//!
+//! `cargo bench -p tidemill-wasm`. Values of 100 bytes, keys of 16, one header in four events.
+
+#[path = "../../../tests/guests/component.rs"]
+mod component;
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
+use tidemill_wasm::{
+    BatchPacker, Call, CallLimits, Commands, Component, HostServices, Instance, Sandbox, Settings,
+};
+
+const FILTER: &str = include_str!("../../../tests/guests/wat/filter.wat");
+const PASSTHROUGH: &str = include_str!("../../../tests/guests/wat/passthrough.wat");
+const BATCHES: [usize; 4] = [1, 10, 100, 256];
+
+const CALL: Call = Call {
+    input: 0,
+    partition: 0,
+    attempt: 0,
+    watermark: i64::MIN,
+    seed: 0,
+};
+
+fn main() {
+    divan::main();
+}
+
+struct Nothing;
+
+impl HostServices for Nothing {
+    fn state_get(&self, _: u32, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+    fn config(&self) -> &str {
+        "{}"
+    }
+    fn input_topic(&self, _: u32) -> Option<&str> {
+        None
+    }
+}
+
+fn compiled(fields: &str) -> (Sandbox, Component) {
+    let settings = Settings {
+        cache_dir: None,
+        instances: 16,
+    };
+    let sandbox = Sandbox::new(settings).expect("a sandbox");
+    let component = sandbox
+        .compile(&component::guest("", fields))
+        .expect("sound");
+    (sandbox, component)
+}
+
+fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
+    let limits = CallLimits {
+        memory: ByteSize::mib(64),
+        deadline: Duration::from_secs(1),
+        output_bytes: ByteSize::mib(8),
+    };
+    sandbox
+        .instantiate(component, limits, Arc::new(Nothing))
+        .expect("an instance")
+}
+
+fn rows(events: usize) -> PackedRows {
+    let mut rows = PackedRows::default();
+    for n in 0..events {
+        let key = format!("key {n:012}");
+        let headers: &[(&str, &[u8])] = if n % 4 == 0 {
+            &[("source", b"gate-3")]
+        } else {
+            &[]
+        };
+        let time = Timestamp::from_micros(1_357_035_300_000_000);
+        rows.push(
+            time,
+            Some(key.as_bytes()),
+            Some(&[b'v'; 100]),
+            headers.iter().copied(),
+        )
+        .expect("small");
+    }
+    rows
+}
+
+fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
+    packer.begin(0);
+    for row in 0..rows.len() {
+        let event = Event {
+            offset: row as u64,
+            ingest_time: Timestamp::from_micros(0),
+            commit: CommitSeq(1),
+            row: rows.event(row),
+        };
+        packer.push(&event, 0);
+    }
+    packer.finish()
+}
+
+fn whole_way(bencher: Bencher<'_, '_>, events: usize, fields: &str) {
+    let (sandbox, component) = compiled(fields);
+    let mut instance = instance(&sandbox, &component);
+    let rows = rows(events);
+    let mut packer = BatchPacker::default();
+    bencher.counter(ItemsCount::new(events)).bench_local(|| {
+        let answer = instance
+            .on_batch(CALL, pack(&mut packer, &rows))
+            .expect("an answer");
+        let commands = Commands::parse(&answer, events, 0, 1).expect("sound");
+        for command in commands.iter() {
+            black_box(command);
+        }
+    });
+}
+
+#[divan::bench(args = BATCHES)]
+fn filter(bencher: Bencher<'_, '_>, events: usize) {
+    whole_way(bencher, events, FILTER);
+}
+
+#[divan::bench(args = BATCHES)]
+fn passthrough(bencher: Bencher<'_, '_>, events: usize) {
+    whole_way(bencher, events, PASSTHROUGH);
+}
+
+#[divan::bench(args = BATCHES)]
+fn pack_only(bencher: Bencher<'_, '_>, events: usize) {
+    let rows = rows(events);
+    let mut packer = BatchPacker::default();
+    bencher.counter(ItemsCount::new(events)).bench_local(|| {
+        black_box(pack(&mut packer, &rows));
+    });
+}
+
+#[divan::bench(args = BATCHES)]
+fn parse_only(bencher: Bencher<'_, '_>, events: usize) {
+    let (sandbox, component) = compiled(PASSTHROUGH);
+    let rows = rows(events);
+    let answer = instance(&sandbox, &component)
+        .on_batch(CALL, pack(&mut BatchPacker::default(), &rows))
+        .expect("an answer");
+    bencher.counter(ItemsCount::new(events)).bench_local(|| {
+        black_box(Commands::parse(black_box(&answer), events, 0, 1).expect("sound"));
+    });
+}
+
+#[divan::bench]
+fn instantiate(bencher: Bencher<'_, '_>) {
+    let (sandbox, component) = compiled(FILTER);
+    bencher.bench_local(|| instance(&sandbox, &component));
+}
+
+#[divan::bench]
+fn instantiate_and_call_once(bencher: Bencher<'_, '_>) {
+    let (sandbox, component) = compiled(FILTER);
+    let rows = rows(1);
+    let mut packer = BatchPacker::default();
+    let packed = pack(&mut packer, &rows).to_vec();
+    bencher.bench_local(|| instance(&sandbox, &component).on_batch(CALL, &packed));
+}

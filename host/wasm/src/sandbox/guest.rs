@@ -1,0 +1,188 @@
+//! What the host holds for one instance and what the guest may ask of it.
+
+use super::engine::TABLE_ELEMENTS;
+use std::sync::Arc;
+use tidemill_types::ByteSize;
+use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
+use wasmtime::{Engine, ResourceLimiter, Result, StoreContextMut};
+
+/// Longest line a function can log; the rest of it is cut off.
+const LINE_BYTES: usize = 8 << 10;
+/// Most bytes of log between two times it is taken.
+const LOG_BYTES: usize = 64 << 10;
+/// Most lines of log between two times it is taken.
+const LOG_LINES: usize = 256;
+/// Most core modules of one component; language runtimes have about three.
+const CORE_INSTANCES: usize = 64;
+
+/// Severity of a log line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ComponentType, Lift)]
+#[component(enum)]
+#[repr(u8)]
+pub enum LogLevel {
+    /// Finest.
+    #[component(name = "trace")]
+    Trace,
+    /// For authors.
+    #[component(name = "debug")]
+    Debug,
+    /// Normal.
+    #[component(name = "info")]
+    Info,
+    /// Odd.
+    #[component(name = "warn")]
+    Warn,
+    /// Wrong.
+    #[component(name = "error")]
+    Error,
+}
+
+/// A line a function logged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLine {
+    /// Severity.
+    pub level: LogLevel,
+    /// Index of the event in the batch.
+    pub event: u32,
+    /// The text, cut at 8 KiB.
+    pub message: String,
+}
+
+/// What an instance may ask for during a call.
+pub trait HostServices: Send + Sync {
+    /// Committed value of a slot for a key.
+    fn state_get(&self, slot: u32, key: &[u8]) -> Option<Vec<u8>>;
+    /// Configuration as JSON text.
+    fn config(&self) -> &str;
+    /// Topic of an input.
+    fn input_topic(&self, input: u32) -> Option<&str>;
+}
+
+/// The host's side of one instance.
+pub(super) struct Guest {
+    pub(super) services: Arc<dyn HostServices>,
+    pub(super) log: Log,
+    pub(super) memory: MemoryLimit,
+}
+
+/// The imports of the contract's world.
+pub(super) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    linker.instance("tidemill:function/types@0.1.0")?;
+    let mut host = linker.instance("tidemill:function/host@0.1.0")?;
+    host.func_wrap("log", log)?;
+    host.func_wrap("config", |store: StoreContextMut<'_, Guest>, ()| {
+        Ok((store.data().services.config().to_owned(),))
+    })?;
+    host.func_wrap(
+        "input-topic",
+        |store: StoreContextMut<'_, Guest>, (input,): (u32,)| {
+            let topic = store.data().services.input_topic(input);
+            let topic = topic.ok_or_else(|| {
+                wasmtime::Error::msg(format!("the function has no input {input}"))
+            })?;
+            Ok((topic.to_owned(),))
+        },
+    )?;
+    host.func_wrap(
+        "state-get",
+        |store: StoreContextMut<'_, Guest>, (slot, key): (u32, WasmList<u8>)| {
+            let key = key.as_le_slice(&store);
+            Ok((store.data().services.state_get(slot, key),))
+        },
+    )?;
+    Ok(linker)
+}
+
+fn log(
+    mut store: StoreContextMut<'_, Guest>,
+    (level, event, message): (LogLevel, u32, WasmStr),
+) -> Result<()> {
+    if store.data().log.is_full() {
+        store.data_mut().log.dropped += 1;
+        return Ok(());
+    }
+    let message = message.to_str(&store)?;
+    let message = message[..message.floor_char_boundary(LINE_BYTES)].to_owned();
+    store.data_mut().log.push(LogLine {
+        level,
+        event,
+        message,
+    });
+    Ok(())
+}
+
+/// Lines that nobody has taken yet, bounded.
+#[derive(Default)]
+pub(super) struct Log {
+    lines: Vec<LogLine>,
+    bytes: usize,
+    dropped: u64,
+}
+
+impl Log {
+    fn is_full(&self) -> bool {
+        self.lines.len() >= LOG_LINES || self.bytes >= LOG_BYTES
+    }
+
+    fn push(&mut self, line: LogLine) {
+        self.bytes += line.message.len();
+        self.lines.push(line);
+    }
+
+    /// The lines; if some didn't fit, a last one says how many.
+    pub(super) fn take(&mut self) -> Vec<LogLine> {
+        let Self {
+            mut lines, dropped, ..
+        } = std::mem::take(self);
+        if dropped > 0 {
+            lines.push(LogLine {
+                level: LogLevel::Warn,
+                event: lines.last().map_or(0, |line| line.event),
+                message: format!(
+                    "{dropped} more lines were dropped: a call may log {LOG_LINES} lines and {}",
+                    ByteSize(LOG_BYTES as u64)
+                ),
+            });
+        }
+        lines
+    }
+}
+
+/// Holds all linear memories of an instance together to one limit.
+pub(super) struct MemoryLimit {
+    limit: usize,
+    used: usize,
+    /// Whether the guest wanted more than it may have since this was last set to false.
+    pub(super) refused: bool,
+}
+
+impl MemoryLimit {
+    pub(super) fn new(limit: ByteSize) -> Self {
+        Self {
+            limit: limit.as_usize(),
+            used: 0,
+            refused: false,
+        }
+    }
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+        let used = self.used.saturating_sub(current).saturating_add(desired);
+        if used > self.limit {
+            self.refused = true;
+            return Ok(false);
+        }
+        self.used = used;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+        Ok(desired <= TABLE_ELEMENTS)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES
+    }
+}
