@@ -1,12 +1,22 @@
 //! Local files as the journal needs them: written in place, synced, renamed, never trusted.
 
+mod disk;
+#[cfg(any(test, feature = "sim"))]
+mod sim;
+
+pub use disk::Disk;
+#[cfg(any(test, feature = "sim"))]
+pub use sim::SimDisk;
+
+use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A directory tree on a disk. Every method blocks.
 pub trait Files: Send + Sync {
-    /// Creates a file of `size` bytes, all written as zeros and synced. Fails if it exists.
+    /// Creates a file of `size` bytes, all written as zeros and synced. Fails if it exists; what is
+    /// left of a failed creation is removed.
     fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
@@ -22,12 +32,25 @@ pub trait Files: Send + Sync {
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
     /// Bytes still free for us on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Takes the lock of a file, creating the file if need be; it is held until the answer is dropped
+    /// or the process ends. [`io::ErrorKind::WouldBlock`] when somebody else holds it.
+    fn lock(&self, path: &Path) -> io::Result<Lock>;
+}
+
+/// A held lock: drop it to release.
+pub struct Lock(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
+
+impl Lock {
+    /// A lock that is released when `held` is dropped.
+    pub fn new(held: impl Any + Send + Sync) -> Self {
+        Self(Box::new(held))
+    }
 }
 
 /// An open file.
 pub trait File: Send + Sync {
     /// Its length.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
     /// Fills `out` from position `at`; an error if the file ends before.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes all of `parts`, one behind the other, from position `at` on (one `pwritev` where possible).
@@ -35,6 +58,3 @@ pub trait File: Send + Sync {
     /// `fdatasync`. An error is final: what was written may be lost although a later sync succeeds.
     fn sync_data(&self) -> io::Result<()>;
 }
-
-/// The machine's disk.
-pub struct Disk;

@@ -1,8 +1,13 @@
 //! A transaction in the making: the frame's body is laid out here, outside any lock; the sequencer
 //! later only fills in what it decides (sequence number, offsets, ingest time).
 
+use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
+use crate::sequencer::{Facts, TopicChange};
+use crate::wire;
 use bytes::Bytes;
-use tidemill_types::{PackedRows, Result, TopicId};
+use tidemill_types::{
+    Error, ErrorKind, PackedRows, ROW_HEAD_BYTES, Result, RowHead, TopicId, limits,
+};
 
 /// A reader's step over one partition: refused unless its position still is `from`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +29,27 @@ pub struct Advance {
 /// One transaction, all or nothing.
 #[derive(Default)]
 pub struct Draft {
-    _private: (),
+    /// The buffer of [`Draft::payload`] until it is appended.
+    pending: Option<Vec<u8>>,
+    /// The sections' bytes, and behind them the directory once laid out.
+    body: Vec<u8>,
+    sections: Vec<Section>,
+    facts: Facts,
+    laid_out: Option<LaidOut>,
+}
+
+#[derive(Clone, Copy)]
+struct LaidOut {
+    sections_end: usize,
+    crc: u32,
+}
+
+/// A draft that is ready for the sequencer.
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) crc: u32,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) slices: Vec<Slice>,
 }
 
 impl Draft {
@@ -33,56 +58,282 @@ impl Draft {
         Self::default()
     }
 
-    /// A draft whose first append has `payload` as its payload block: read a request body straight
-    /// into this buffer (it has the room that the frame's header needs), then call
-    /// [`Draft::append_in_place`].
+    /// An empty buffer with room for `expected` bytes and the row heads that will follow them: read a
+    /// request body straight into it, then call [`Draft::append_in_place`], whose heads count from the
+    /// buffer's first byte. Asked for again before that, it is the same buffer as it stands.
     pub fn payload(&mut self, expected: usize) -> &mut Vec<u8> {
-        let _ = expected;
-        unimplemented!("helper")
+        let room = (expected + expected / 4 + 256).min(limits::FRAME_BYTES);
+        let buffer = self.pending.get_or_insert_default();
+        buffer.reserve(room.saturating_sub(buffer.len()));
+        buffer
     }
 
     /// Appends the rows that lie in the buffer of [`Draft::payload`]: `heads` point into it,
-    /// `partitions` says for each row where it goes. Order is kept within each partition.
+    /// `partitions` says for each row where it goes. Order is kept within each partition. The buffer
+    /// becomes the frame without being copied when this is the draft's first append.
     ///
     /// # Errors
-    /// `too-large` beyond the frame limit; `invalid-rows` if a head points outside the payload.
-    pub fn append_in_place(&mut self, topic: TopicId, heads: &[tidemill_types::RowHead], partitions: &[u32]) -> Result<()> {
-        let _ = (topic, heads, partitions);
-        unimplemented!("helper")
+    /// `too-large` beyond the frame limit; `invalid-rows` if a head points outside the payload. The
+    /// draft is as it was before.
+    pub fn append_in_place(
+        &mut self,
+        topic: TopicId,
+        heads: &[RowHead],
+        partitions: &[u32],
+    ) -> Result<()> {
+        self.reopen();
+        let payload = self.pending.take().unwrap_or_default();
+        let refused = self
+            .check_room(payload.len() + heads.len() * ROW_HEAD_BYTES)
+            .and_then(|()| check_rows(heads, partitions, payload.len()));
+        if let Err(error) = refused {
+            self.pending = Some(payload);
+            return Err(error);
+        }
+        if heads.is_empty() {
+            return Ok(());
+        }
+        let (at, payload_len) = (self.body.len(), payload.len());
+        if self.body.is_empty() {
+            self.body = payload;
+        } else {
+            self.body.extend_from_slice(&payload);
+        }
+        self.append_heads(topic, at, payload_len, heads, partitions)
     }
 
     /// Appends packed rows to a topic; `partitions` says for each row where it goes. Several appends
     /// to several topics may be in one draft.
     ///
     /// # Errors
-    /// `too-large` beyond the frame limit.
+    /// `too-large` beyond the frame limit; `invalid-rows` if a head points outside the payload. The
+    /// draft is as it was before.
     pub fn append(&mut self, topic: TopicId, rows: &PackedRows, partitions: &[u32]) -> Result<()> {
-        let _ = (topic, rows, partitions);
-        unimplemented!("helper")
+        self.reopen();
+        self.check_room(rows.payload.len() + rows.heads.len() * ROW_HEAD_BYTES)?;
+        check_rows(&rows.heads, partitions, rows.payload.len())?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let at = self.body.len();
+        self.body.extend_from_slice(&rows.payload);
+        self.append_heads(topic, at, rows.payload.len(), &rows.heads, partitions)
     }
 
     /// Advances a reader.
     pub fn advance(&mut self, advance: Advance) {
-        let _ = advance;
-        unimplemented!("helper")
+        self.section(Kind::Advance, 0, &wire::advance_bytes(&advance));
+        self.facts.advances.push(advance);
     }
 
     /// Changes of state, opaque to the log; given back at recovery in commit order. A draft may carry
     /// several sections (of several scopes); they come back one by one in the order they were added.
     pub fn state(&mut self, section: &[u8]) {
-        let _ = section;
-        unimplemented!("helper")
+        self.section(Kind::State, 0, section);
+        self.facts.has_state = true;
     }
 
     /// Sets (or with `None` removes) an entry of the registry, a small map that is part of every
     /// manifest: deployments live there.
     pub fn entry(&mut self, key: &str, value: Option<&[u8]>) {
-        let _ = (key, value);
-        unimplemented!("helper")
+        self.section(Kind::Entry, 0, &wire::entry_bytes(key, value));
+        self.facts
+            .entries
+            .push((key.to_owned(), value.map(Bytes::copy_from_slice)));
     }
 
     /// Bytes of the frame so far.
     pub fn bytes(&self) -> usize {
-        unimplemented!("helper")
+        let directory = match self.laid_out {
+            Some(_) => 0,
+            None => self.sections.len() * SECTION_BYTES,
+        };
+        frame::frame_bytes(self.facts.slices.len(), self.body.len() + directory)
+    }
+
+    pub(crate) fn topic_change(&mut self, change: TopicChange) {
+        let (kind, topic, bytes) = match &change {
+            TopicChange::Created(topic) => (Kind::TopicCreated, topic.id, wire::topic_bytes(topic)),
+            TopicChange::Altered(topic) => (Kind::TopicAltered, topic.id, wire::topic_bytes(topic)),
+            TopicChange::Deleted(topic) => (Kind::TopicDeleted, *topic, Vec::new()),
+        };
+        self.section(kind, topic.0, &bytes);
+        self.facts.topics.push(change);
+    }
+
+    /// Says that the log is closed in order.
+    pub(crate) fn closed(&mut self) {
+        self.section(Kind::Closed, 0, &[]);
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Completes the body and its checksum; done once, outside any lock.
+    ///
+    /// # Errors
+    /// `too-large` beyond the frame limit.
+    pub(crate) fn lay_out(&mut self, most_frame_bytes: usize) -> Result<()> {
+        if self.laid_out.is_some() {
+            return Ok(());
+        }
+        let bytes = self.bytes();
+        if bytes > most_frame_bytes || self.body.len() > limits::FRAME_BYTES {
+            let most = most_frame_bytes.min(limits::FRAME_BYTES);
+            return Err(too_large(format!(
+                "this transaction has {bytes} bytes and one may have {most}: send it in parts"
+            )));
+        }
+        let sections_end = self.body.len();
+        for section in &self.sections {
+            section.write(&mut self.body);
+        }
+        let crc = frame::body_crc(&self.body);
+        self.laid_out = Some(LaidOut { sections_end, crc });
+        Ok(())
+    }
+
+    /// The laid-out body and what it says.
+    pub(crate) fn into_parts(self) -> (Body, Facts) {
+        let body = Body {
+            bytes: self.body,
+            crc: self.laid_out.map_or(0, |laid_out| laid_out.crc),
+            sections: self.sections,
+            slices: Vec::new(),
+        };
+        (body, self.facts)
+    }
+
+    /// Something is added after a refused commit: the directory has to move.
+    fn reopen(&mut self) {
+        if let Some(laid_out) = self.laid_out.take() {
+            self.body.truncate(laid_out.sections_end);
+        }
+    }
+
+    fn check_room(&self, more: usize) -> Result<()> {
+        if self.body.len() + more > limits::FRAME_BYTES {
+            return Err(too_large(format!(
+                "one transaction may carry {} bytes: send it in parts",
+                limits::FRAME_BYTES
+            )));
+        }
+        Ok(())
+    }
+
+    fn section(&mut self, kind: Kind, topic: u32, bytes: &[u8]) {
+        self.reopen();
+        // Beyond the frame limit these numbers are never used: laying out refuses first.
+        let at = u32::try_from(self.body.len()).unwrap_or(u32::MAX);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.body.extend_from_slice(bytes);
+        let (payload, rows) = (0, 0);
+        self.sections.push(Section {
+            kind,
+            at,
+            len,
+            topic,
+            payload,
+            rows,
+        });
+    }
+
+    /// The payload lies at `at`; the heads go behind it, sorted by partition.
+    fn append_heads(
+        &mut self,
+        topic: TopicId,
+        at: usize,
+        payload_len: usize,
+        heads: &[RowHead],
+        partitions: &[u32],
+    ) -> Result<()> {
+        let number = |n: usize| u32::try_from(n).map_err(|_| Error::internal("frame above 4 GiB"));
+        let section = number(self.sections.len())?;
+        let slices = &mut self.facts.slices;
+        sort_by_partition(&mut self.body, slices, section, topic, heads, partitions);
+        self.sections.push(Section {
+            kind: Kind::Append,
+            at: number(at)?,
+            len: number(self.body.len() - at)?,
+            topic: topic.0,
+            payload: number(payload_len)?,
+            rows: number(heads.len())?,
+        });
+        Ok(())
+    }
+}
+
+fn too_large(detail: String) -> Error {
+    Error::new(ErrorKind::TooLarge, "too-large", detail)
+}
+
+fn check_rows(heads: &[RowHead], partitions: &[u32], payload_len: usize) -> Result<()> {
+    if heads.len() != partitions.len() {
+        return Err(Error::invalid(
+            "invalid-rows",
+            format!("{} rows for {} partitions", heads.len(), partitions.len()),
+        ));
+    }
+    if let Some(row) = heads.iter().position(|head| !head.fits(payload_len)) {
+        return Err(Error::invalid(
+            "invalid-rows",
+            format!("row {row} points outside its payload of {payload_len} bytes"),
+        ));
+    }
+    match partitions.iter().find(|p| **p >= limits::PARTITIONS) {
+        Some(partition) => Err(Error::not_found(
+            "partition-not-found",
+            format!("no topic has a partition {partition}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Counting sort of the heads behind the payload, and a slice for each partition touched.
+fn sort_by_partition(
+    body: &mut Vec<u8>,
+    slices: &mut Vec<Slice>,
+    section: u32,
+    topic: TopicId,
+    heads: &[RowHead],
+    partitions: &[u32],
+) {
+    let most = partitions.iter().copied().max().unwrap_or_default() as usize;
+    // Per partition: rows and bytes; then the next row's place.
+    let mut counts = vec![(0_u32, 0_u32); most + 1];
+    for (head, partition) in heads.iter().zip(partitions) {
+        let count = &mut counts[*partition as usize];
+        count.0 += 1;
+        let bytes = u32::try_from(head.bytes()).unwrap_or(u32::MAX);
+        count.1 = count.1.saturating_add(bytes);
+    }
+    let mut first_row = 0;
+    for (partition, count) in (0..).zip(&mut counts) {
+        let (rows, bytes) = *count;
+        if rows > 0 {
+            let topic = topic.0;
+            let base = 0;
+            slices.push(Slice {
+                section,
+                topic,
+                partition,
+                first_row,
+                rows,
+                bytes,
+                base,
+            });
+        }
+        count.0 = first_row;
+        first_row += rows;
+    }
+    let start = body.len();
+    body.resize(start + heads.len() * ROW_HEAD_BYTES, 0);
+    let sorted = &mut body[start..];
+    for (head, partition) in heads.iter().zip(partitions) {
+        let place = &mut counts[*partition as usize].0;
+        let at = *place as usize * ROW_HEAD_BYTES;
+        sorted[at..at + ROW_HEAD_BYTES].copy_from_slice(&head.to_bytes());
+        *place += 1;
     }
 }

@@ -7,22 +7,34 @@
 //!
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
+mod contract;
 mod draft;
+mod frame;
+mod journal;
+mod keeper;
 mod log;
 #[allow(dead_code)]
 mod manifest;
+mod meters;
+mod open;
 #[allow(dead_code)]
 mod paths;
 #[allow(dead_code)]
 mod sealer;
 #[allow(dead_code)]
 mod segment;
+mod sequencer;
+mod shard;
+mod tail;
+mod threads;
 mod topic;
+mod wire;
 
-pub use draft::{Advance, Draft};
-pub use log::{
-    Log, Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
+pub use contract::{
+    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
 };
+pub use draft::{Advance, Draft};
+pub use log::Log;
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };

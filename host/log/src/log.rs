@@ -1,162 +1,41 @@
 //! The façade.
 
-use crate::{Draft, Range, Retention, Topic, TopicSettings};
+use crate::draft::Draft;
+use crate::keeper::Keeper;
+use crate::meters::Meters;
+use crate::open::{self, Parts};
+use crate::sequencer::{TopicChange, topic_not_found};
+use crate::shard::{Shard, lock};
+use crate::tail::{Source, Taken};
+use crate::threads::Threads;
+use crate::{
+    Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats, Ticket,
+    Topic, TopicSettings, segment,
+};
 use bytes::Bytes;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_env::files::Files;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
-use tidemill_types::{Batch, ByteSize, CommitSeq, PartitionId, Result, Timestamp, TopicId, TopicName};
+use tidemill_types::{
+    CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId, TopicName, limits,
+};
 use tokio::sync::watch;
-
-/// Settings of a log (data; the parts it works with are arguments of [`Log::open`]).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// The data directory; the journal lies in `journal/` below it.
-    pub dir: PathBuf,
-    /// Size of one journal file.
-    pub journal_file_bytes: ByteSize,
-    /// Events kept in memory for readers; older unsealed ones are read from the journal.
-    pub tail_bytes: ByteSize,
-    /// Bytes that may be appended and not yet durable; beyond it commits are refused as busy.
-    pub in_flight_bytes: ByteSize,
-    /// A partition with this much unsealed is sealed.
-    pub segment_bytes: ByteSize,
-    /// A partition whose oldest unsealed event was committed this long ago is sealed.
-    pub segment_age: Duration,
-    /// Bytes of journal after which a snapshot of the state is asked for, so that the journal can be cut.
-    pub snapshot_bytes: ByteSize,
-    /// Disk space that must stay free; below it commits are refused as `storage-full`.
-    pub reserve_bytes: ByteSize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            dir: PathBuf::from("tidemill-data"),
-            journal_file_bytes: ByteSize::mib(64),
-            tail_bytes: ByteSize::mib(64),
-            in_flight_bytes: ByteSize::mib(64),
-            segment_bytes: ByteSize::mib(64),
-            segment_age: Duration::from_secs(600),
-            snapshot_bytes: ByteSize::mib(512),
-            reserve_bytes: ByteSize::mib(256),
-        }
-    }
-}
-
-/// A copy of all state at a commit, as an object.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SnapshotRef {
-    /// Its path in object storage.
-    pub path: String,
-    /// The commit it reflects.
-    pub commit: CommitSeq,
-}
-
-/// Who rebuilds what is derived from the journal while it is opened.
-#[async_trait::async_trait]
-pub trait Recovery: Send {
-    /// Called once, before any frame; may fetch the snapshot. Answers up to which commit the state is
-    /// there already; sections of later commits follow.
-    ///
-    /// # Errors
-    /// What can't be rebuilt stops the start.
-    async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq>;
-    /// One state section, in commit order, each once.
-    ///
-    /// # Errors
-    /// A section that makes no sense stops the start.
-    fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()>;
-}
-
-/// A committed position of a reader.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Position {
-    /// Who reads.
-    pub reader: u32,
-    /// What.
-    pub at: PartitionId,
-    /// Offset of the next event to read.
-    pub offset: u64,
-    /// What was kept with it.
-    pub note: Bytes,
-}
-
-/// Where one append's rows landed in one partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Written {
-    /// Topic and partition.
-    pub at: PartitionId,
-    /// Offset of its first row.
-    pub first: u64,
-    /// Offset of its last row.
-    pub last: u64,
-}
-
-/// A sequenced transaction on its way to the disk.
-pub struct Ticket {
-    /// Its commit sequence number.
-    pub commit: CommitSeq,
-    /// Its ingest time.
-    pub time: Timestamp,
-    /// Where the events landed, by topic and partition.
-    pub written: Vec<Written>,
-    _durable: tokio::sync::oneshot::Receiver<Result<()>>,
-}
-
-impl Ticket {
-    /// Waits until the frame is durable. Tickets become durable in commit order.
-    ///
-    /// # Errors
-    /// `Unavailable` when the journal failed: the outcome is unknown and the host stops.
-    pub async fn durable(self) -> Result<()> {
-        unimplemented!("helper")
-    }
-}
-
-/// How much one read may bring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadLimit {
-    /// Events.
-    pub events: usize,
-    /// Key, value and header bytes; at least one event comes even if it is larger.
-    pub bytes: usize,
-}
-
-/// What a read brought.
-#[derive(Clone, Debug)]
-pub struct Read {
-    /// Events in offset order, in one or more runs.
-    pub batches: Vec<Batch>,
-    /// Where to go on.
-    pub next: u64,
-    /// Committed end at the time of reading.
-    pub end: u64,
-}
-
-/// Figures about the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Last durable commit.
-    pub durable: CommitSeq,
-    /// Bytes in journal files that can't be cut yet.
-    pub journal_bytes: u64,
-    /// Bytes of events in memory.
-    pub tail_bytes: u64,
-    /// Segments in the manifest.
-    pub segments: u64,
-    /// Bytes of those segments.
-    pub segment_bytes: u64,
-}
 
 /// The log. Cheap to clone.
 #[derive(Clone)]
 pub struct Log {
-    _shard: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shard: Arc<Shard>,
+    objects: Objects,
+    keeper: Arc<Keeper>,
+    /// One change of topics at a time, so that their numbers are given out in turn.
+    topic_changes: tokio::sync::Mutex<()>,
+    threads: Mutex<Option<Threads>>,
 }
 
 impl Log {
@@ -175,8 +54,31 @@ impl Log {
         metrics: &Metrics,
         recovery: &mut dyn Recovery,
     ) -> Result<Self> {
-        let _ = (settings, files, objects, clock, random, metrics, recovery);
-        unimplemented!("helper")
+        let held = open::take_directory(&*files, &settings.dir)?;
+        let found = Keeper::find(objects.clone(), &random).await?;
+        let parts = Parts {
+            settings,
+            files,
+            clock,
+            random: random.clone(),
+            meters: Meters::new(metrics),
+        };
+        let opened = open::open(parts, found.manifest.clone(), recovery).await?;
+        let shard = Arc::new(opened.shard);
+        let keeper =
+            Keeper::begin(found, opened.manifest, opened.journal_lost, &shard, random).await?;
+        let keeper = Arc::new(keeper);
+        let threads = Threads::start(&shard, &keeper, held)?;
+        let inner = Inner {
+            shard,
+            objects,
+            keeper,
+            topic_changes: tokio::sync::Mutex::new(()),
+            threads: Mutex::new(Some(threads)),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Sequences a transaction: decides offsets and order, appends to memory, never waits for the disk.
@@ -184,16 +86,19 @@ impl Log {
     /// # Errors
     /// `Busy` when too much is in flight (wait with [`Log::room`]); `StorageFull`; `Conflict` with code
     /// `position-moved` when a position isn't what the draft says; `NotFound` for an unknown topic or
-    /// partition; `Unavailable` after a failed sync. On an error nothing happened; on `Busy` the draft
-    /// comes back to be tried again.
-    pub fn commit(&self, draft: Draft) -> Result<Ticket, (tidemill_types::Error, Draft)> {
-        let _ = draft;
-        unimplemented!("helper")
+    /// partition; `TooLarge`; `Unavailable` after a failed sync. On an error nothing happened and the
+    /// draft comes back as it was, to be tried again.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
+    pub fn commit(&self, draft: Draft) -> Result<Ticket, (Error, Draft)> {
+        self.inner.shard.commit(draft)
     }
 
-    /// Waits until there is room for another commit.
+    /// Waits until there is room for another commit, or the log has stopped.
     pub async fn room(&self) {
-        unimplemented!("helper")
+        self.inner.shard.wait_for_room().await;
     }
 
     /// Events of a partition from an offset on, only durable ones, from segments, journal or tail;
@@ -202,14 +107,83 @@ impl Log {
     /// # Errors
     /// `OutOfRange` below the start or above the end; `NotFound`; `Unavailable` when storage can't be read.
     pub async fn read(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
-        let _ = (at, from, limit);
-        unimplemented!("helper")
+        let end = self.check_range(at, from)?;
+        let mut read = Read {
+            batches: Vec::new(),
+            next: from,
+            end,
+        };
+        let mut left = limit;
+        loop {
+            let taken = match self.inner.shard.source(at, read.next, left)? {
+                Source::End => return Ok(read),
+                Source::Gap(next) => {
+                    read.next = next;
+                    continue;
+                }
+                Source::Memory(taken) => taken,
+                Source::Journal(places) => {
+                    let shard = self.inner.shard.clone();
+                    let from = read.next;
+                    let reading = move || shard.read_places(at, &places, from, left);
+                    in_background(reading).await?
+                }
+                Source::Segment(segment) => {
+                    let objects = &self.inner.objects;
+                    let batches = segment::read(objects, &segment, read.next, left).await?;
+                    let mut taken = Taken::new(read.next, left);
+                    batches.iter().for_each(|batch| taken.take(batch));
+                    // Compaction may have left nothing behind this offset.
+                    taken.next = if taken.batches.is_empty() {
+                        segment.end
+                    } else {
+                        taken.next
+                    };
+                    taken
+                }
+            };
+            read.next = taken.next;
+            left = taken.limit();
+            let full = taken.is_full();
+            read.batches.extend(taken.batches);
+            if full || left.events == 0 || left.bytes == 0 {
+                return Ok(read);
+            }
+        }
     }
 
     /// The same without waiting: `None` when the events aren't in memory.
     pub fn read_tail(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
-        let _ = (at, from, limit);
-        unimplemented!("helper")
+        let end = self.check_range(at, from).ok()?;
+        match self.inner.shard.source(at, from, limit).ok()? {
+            Source::Memory(taken) => Some(Read {
+                batches: taken.batches,
+                next: taken.next,
+                end,
+            }),
+            Source::End => Some(Read {
+                batches: Vec::new(),
+                next: from,
+                end,
+            }),
+            Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
+        }
+    }
+
+    fn check_range(&self, at: PartitionId, from: u64) -> Result<u64> {
+        let partition = self.inner.shard.partition(at)?;
+        let partition = lock(&partition);
+        let (start, end) = (partition.start(), partition.end());
+        if from < start || from > end {
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                "offset-out-of-range",
+                format!(
+                    "offset {from} is not between the start {start} and the end {end} of the partition"
+                ),
+            ));
+        }
+        Ok(end)
     }
 
     /// The first offset whose event time is at least `time`, by lookup over all of the partition;
@@ -218,22 +192,49 @@ impl Log {
     /// # Errors
     /// As [`Log::read`].
     pub async fn offset_at(&self, at: PartitionId, time: Timestamp) -> Result<u64> {
-        let _ = (at, time);
-        unimplemented!("helper")
+        let limit = ReadLimit {
+            events: limits::READ_EVENTS,
+            bytes: 4 << 20,
+        };
+        let partition = self.inner.shard.partition(at)?;
+        let mut from = lock(&partition).start();
+        loop {
+            if let Source::Segment(segment) = self.inner.shard.source(at, from, limit)? {
+                let objects = &self.inner.objects;
+                let may_have = segment.max_time >= time.micros();
+                if may_have
+                    && let Some(offset) = segment::offset_at(objects, &segment, from, time).await?
+                {
+                    return Ok(offset);
+                }
+                from = segment.end;
+                continue;
+            }
+            let read = self.read(at, from, limit).await?;
+            let mut events = read.batches.iter().flat_map(|batch| batch.iter());
+            if let Some(event) = events.find(|event| event.row.time >= time) {
+                return Ok(event.offset);
+            }
+            if read.next >= read.end {
+                return Ok(read.next);
+            }
+            from = read.next;
+        }
     }
 
-    /// The committed (durable) end of a partition, as it moves.
+    /// The committed (durable) end of a partition, as it moves. It closes when the topic is deleted.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn watch(&self, at: PartitionId) -> Result<watch::Receiver<u64>> {
-        let _ = at;
-        unimplemented!("helper")
+        let partition = self.inner.shard.partition(at)?;
+        let watch = lock(&partition).watch();
+        watch.ok_or_else(|| topic_not_found(at.topic))
     }
 
     /// The durable commit sequence, as it moves. An error in the channel means that the log stopped.
     pub fn durable(&self) -> watch::Receiver<CommitSeq> {
-        unimplemented!("helper")
+        self.inner.shard.durable()
     }
 
     /// Creates a topic. Durable when it returns.
@@ -241,9 +242,46 @@ impl Log {
     /// # Errors
     /// `topic-exists` if there is one with other settings; the same settings give the existing topic
     /// and `false`.
-    pub async fn create_topic(&self, name: &TopicName, settings: TopicSettings) -> Result<(Arc<Topic>, bool)> {
-        let _ = (name, settings);
-        unimplemented!("helper")
+    pub async fn create_topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+    ) -> Result<(Arc<Topic>, bool)> {
+        if settings.partitions == 0 || settings.partitions > limits::PARTITIONS {
+            return Err(Error::invalid(
+                "invalid-partitions",
+                format!(
+                    "a topic has 1 to {} partitions, not {}",
+                    limits::PARTITIONS,
+                    settings.partitions
+                ),
+            ));
+        }
+        let _turn = self.inner.topic_changes.lock().await;
+        let (known, next) = self
+            .inner
+            .shard
+            .with_sequencer(|s| (s.topic_named(name).cloned(), s.next_topic()));
+        if let Some(known) = known {
+            return match known.settings == settings {
+                true => Ok((known, false)),
+                false => Err(Error::conflict(
+                    "topic-exists",
+                    format!(
+                        "the topic {:?} exists with other settings: choose another name, or delete it first",
+                        name.as_str()
+                    ),
+                )),
+            };
+        }
+        let topic = Arc::new(Topic {
+            id: TopicId(next),
+            name: name.clone(),
+            settings,
+        });
+        self.change_topic(TopicChange::Created(topic.clone()))
+            .await?;
+        Ok((topic, true))
     }
 
     /// Changes a topic's retention. Durable when it returns.
@@ -251,8 +289,13 @@ impl Log {
     /// # Errors
     /// `NotFound`.
     pub async fn alter_topic(&self, name: &TopicName, retention: Retention) -> Result<Arc<Topic>> {
-        let _ = (name, retention);
-        unimplemented!("helper")
+        let _turn = self.inner.topic_changes.lock().await;
+        let mut topic = (*self.named(name)?).clone();
+        topic.settings.retention = retention;
+        let topic = Arc::new(topic);
+        self.change_topic(TopicChange::Altered(topic.clone()))
+            .await?;
+        Ok(topic)
     }
 
     /// Deletes a topic with its events; its objects go in the background. Durable when it returns.
@@ -260,25 +303,58 @@ impl Log {
     /// # Errors
     /// `NotFound`.
     pub async fn delete_topic(&self, name: &TopicName) -> Result<()> {
-        let _ = name;
-        unimplemented!("helper")
+        let _turn = self.inner.topic_changes.lock().await;
+        let topic = self.named(name)?.id;
+        self.change_topic(TopicChange::Deleted(topic)).await
+    }
+
+    fn named(&self, name: &TopicName) -> Result<Arc<Topic>> {
+        let known = self
+            .inner
+            .shard
+            .with_sequencer(|s| s.topic_named(name).cloned());
+        known.ok_or_else(|| {
+            Error::not_found(
+                "topic-not-found",
+                format!("there is no topic {:?}", name.as_str()),
+            )
+        })
+    }
+
+    async fn change_topic(&self, change: TopicChange) -> Result<()> {
+        let mut draft = Draft::new();
+        draft.topic_change(change);
+        loop {
+            draft = match self.commit(draft) {
+                Ok(ticket) => return ticket.durable().await,
+                Err((error, draft)) if error.kind == ErrorKind::Busy => draft,
+                Err((error, _)) => return Err(error),
+            };
+            self.room().await;
+        }
     }
 
     /// A topic by name.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        let _ = name;
-        unimplemented!("helper")
+        let name: TopicName = name.parse().ok()?;
+        self.inner
+            .shard
+            .with_sequencer(|s| s.topic_named(&name).cloned())
     }
 
     /// A topic by number.
     pub fn topic_by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
-        let _ = id;
-        unimplemented!("helper")
+        self.inner.shard.with_sequencer(|s| s.topic(id).cloned())
     }
 
     /// All topics by name.
     pub fn topics(&self) -> Vec<Arc<Topic>> {
-        unimplemented!("helper")
+        let mut topics: Vec<_> = self
+            .inner
+            .shard
+            .with_sequencer(|s| s.topics().map(|known| known.topic.clone()).collect());
+        topics.sort_by(|a, b| a.name.cmp(&b.name));
+        topics
     }
 
     /// What each partition of a topic holds.
@@ -286,25 +362,31 @@ impl Log {
     /// # Errors
     /// `NotFound`.
     pub fn ranges(&self, topic: TopicId) -> Result<Vec<Range>> {
-        let _ = topic;
-        unimplemented!("helper")
+        let topic = self.inner.shard.topic(topic)?;
+        Ok((0..)
+            .zip(&topic.partitions)
+            .map(|(nth, partition)| lock(partition).range(nth))
+            .collect())
     }
 
     /// All positions of a reader (sequenced, not only durable).
     pub fn positions(&self, reader: u32) -> Vec<Position> {
-        let _ = reader;
-        unimplemented!("helper")
+        self.inner.shard.with_sequencer(|s| s.positions_of(reader))
     }
 
     /// Entries of the registry whose key starts with `prefix`, in key order.
     pub fn entries(&self, prefix: &str) -> Vec<(String, Bytes)> {
-        let _ = prefix;
-        unimplemented!("helper")
+        self.inner.shard.with_sequencer(|s| {
+            let from = s.entries().range(prefix.to_owned()..);
+            let ours = from.take_while(|(key, _)| key.starts_with(prefix));
+            ours.map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        })
     }
 
     /// Turns true when the journal has grown enough that a snapshot should be taken.
     pub fn snapshot_due(&self) -> watch::Receiver<bool> {
-        unimplemented!("helper")
+        self.inner.keeper.snapshot_due()
     }
 
     /// Records a snapshot: the next manifest names it, and journal files from before it may be cut
@@ -313,8 +395,10 @@ impl Log {
     /// # Errors
     /// `Unavailable` when storage can't be written; `Fenced`.
     pub async fn snapshot_taken(&self, snapshot: SnapshotRef) -> Result<()> {
-        let _ = snapshot;
-        unimplemented!("helper")
+        self.inner
+            .keeper
+            .snapshot_taken(&self.inner.shard, snapshot)
+            .await
     }
 
     /// Seals everything committed so far into segments and commits the manifest.
@@ -322,12 +406,26 @@ impl Log {
     /// # Errors
     /// `Unavailable` when storage can't be written; `Fenced`.
     pub async fn seal(&self) -> Result<()> {
-        unimplemented!("helper")
+        self.inner.keeper.seal_all(&self.inner.shard).await
     }
 
     /// Figures.
     pub fn stats(&self) -> Stats {
-        unimplemented!("helper")
+        let shard = &self.inner.shard;
+        let mut stats = Stats {
+            durable: *shard.durable().borrow(),
+            journal_bytes: shard.journal().values().map(|used| used.bytes).sum(),
+            tail_bytes: shard.tail_bytes(),
+            ..Stats::default()
+        };
+        for topic in shard.all_topics() {
+            for partition in &topic.partitions {
+                let partition = lock(partition);
+                stats.segments += partition.segments().len() as u64;
+                stats.segment_bytes += partition.segments().iter().map(|s| s.bytes).sum::<u64>();
+            }
+        }
+        stats
     }
 
     /// Refuses new commits, makes durable what is sequenced, stops the background work, releases the
@@ -336,6 +434,54 @@ impl Log {
     /// # Errors
     /// `Unavailable` when the last frames couldn't be made durable.
     pub async fn close(&self) -> Result<()> {
-        unimplemented!("helper")
+        let threads = self
+            .inner
+            .threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(threads) = threads else {
+            return Ok(());
+        };
+        self.inner.shard.begin_close(true);
+        self.inner.keeper.stop().await;
+        in_background(move || {
+            threads.join();
+            Ok(())
+        })
+        .await?;
+        match self.inner.shard.has_failed() {
+            true => Err(Error::unavailable(
+                "journal-failed",
+                "the last frames couldn't be made durable; what wasn't acknowledged may or may not be there",
+            )),
+            false => Ok(()),
+        }
     }
 }
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(threads) = threads {
+            self.shard.begin_close(false);
+            threads.join();
+        }
+    }
+}
+
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::internal("a background read panicked")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The machine's disk.
+
+use super::{File, Files, Lock};
+use std::fs::{self, OpenOptions, TryLockError};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Zeros are written and synced in steps of this size, so that a writer beside never waits behind a
+/// whole file of them.
+const ZERO_STEP: usize = 1 << 20;
+
+/// Most parts one `pwritev` takes (Linux's `IOV_MAX`).
+const MOST_PARTS: usize = 1024;
+
+/// The machine's disk.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Disk;
+
+struct Open(fs::File);
+
+impl Files for Disk {
+    fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        let file = Open(file);
+        if let Err(error) = write_zeros(&file, size) {
+            drop(file);
+            // The first error is the one worth telling.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Arc::new(Open(file)))
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+fn write_zeros(file: &Open, size: u64) -> io::Result<()> {
+    let zeros = vec![0; ZERO_STEP];
+    let mut at = 0;
+    while at < size {
+        let step = usize::try_from(size - at)
+            .unwrap_or(ZERO_STEP)
+            .min(ZERO_STEP);
+        file.write_at(at, &[&zeros[..step]])?;
+        file.sync_data()?;
+        at += step as u64;
+    }
+    file.0.sync_all()
+}
+
+impl File for Open {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(out, at)
+    }
+
+    fn write_at(&self, mut at: u64, parts: &[&[u8]]) -> io::Result<()> {
+        for parts in parts.chunks(MOST_PARTS) {
+            let mut slices: Vec<IoSlice<'_>> =
+                parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rest = slices.as_mut_slice();
+            // Skips empty parts in front, so that a write of nothing isn't taken for a full disk.
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                match rustix::io::pwritev(&self.0, rest, at) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => {
+                        at += written as u64;
+                        IoSlice::advance_slices(&mut rest, written);
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_zeroed_written_in_parts_renamed_and_listed() {
+        let dir = tempfile::tempdir().expect("dir");
+        let folder = dir.path().join("a/b");
+        Disk.create_folder(&folder).expect("folder");
+        let (one, two) = (folder.join("one"), folder.join("two"));
+        let size = (ZERO_STEP + 10) as u64;
+        let file = Disk.create_zeroed(&one, size).expect("created");
+        assert!(
+            Disk.create_zeroed(&one, 1).is_err(),
+            "never over an existing file"
+        );
+        assert_eq!(file.size().expect("size"), size);
+        let many: Vec<&[u8]> = std::iter::repeat_n(b"xy".as_slice(), MOST_PARTS + 3).collect();
+        file.write_at(5, &[b"", b"ab", b"", b"c"]).expect("written");
+        file.write_at(100, &many).expect("written");
+        file.write_at(100, &[]).expect("nothing to write");
+        file.sync_data().expect("synced");
+        Disk.rename(&one, &two).expect("renamed");
+        Disk.sync_folder(&folder).expect("synced");
+        assert_eq!(Disk.list(&folder).expect("list"), [two.clone()]);
+        let mut seen = [9; 10];
+        let again = Disk.open(&two).expect("open");
+        again.read_at(0, &mut seen).expect("read");
+        assert_eq!(&seen, b"\0\0\0\0\0abc\0\0");
+        let mut seen = [0; 4];
+        again
+            .read_at(100 + 2 * (MOST_PARTS as u64 + 2), &mut seen)
+            .expect("read");
+        assert_eq!(&seen, b"xy\0\0");
+        assert!(
+            again.read_at(size - 1, &mut seen).is_err(),
+            "beyond the end"
+        );
+        Disk.remove(&two).expect("removed");
+        assert!(Disk.list(&folder).expect("list").is_empty());
+        assert!(Disk.list(&folder.join("none")).expect("list").is_empty());
+        assert!(Disk.free_bytes(dir.path()).expect("free") > 0);
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("lock");
+        let held = Disk.lock(&path).expect("free");
+        let refused = Disk.lock(&path).err().expect("held");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        assert!(Disk.lock(&path).is_ok());
+    }
+}

@@ -1,0 +1,156 @@
+//! What the façade takes and gives.
+
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_types::{Batch, ByteSize, CommitSeq, Error, PartitionId, Result, Timestamp};
+
+/// Settings of a log (data; the parts it works with are arguments of [`Log::open`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The data directory; the journal lies in `journal/` below it.
+    pub dir: PathBuf,
+    /// Size of one journal file.
+    pub journal_file_bytes: ByteSize,
+    /// Events kept in memory for readers; older unsealed ones are read from the journal.
+    pub tail_bytes: ByteSize,
+    /// Bytes that may be appended and not yet durable; beyond it commits are refused as busy.
+    pub in_flight_bytes: ByteSize,
+    /// A partition with this much unsealed is sealed.
+    pub segment_bytes: ByteSize,
+    /// A partition whose oldest unsealed event was committed this long ago is sealed.
+    pub segment_age: Duration,
+    /// Bytes of journal after which a snapshot of the state is asked for, so that the journal can be cut.
+    pub snapshot_bytes: ByteSize,
+    /// Disk space that must stay free; below it commits are refused as `storage-full`.
+    pub reserve_bytes: ByteSize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("tidemill-data"),
+            journal_file_bytes: ByteSize::mib(64),
+            tail_bytes: ByteSize::mib(64),
+            in_flight_bytes: ByteSize::mib(64),
+            segment_bytes: ByteSize::mib(64),
+            segment_age: Duration::from_secs(600),
+            snapshot_bytes: ByteSize::mib(512),
+            reserve_bytes: ByteSize::mib(256),
+        }
+    }
+}
+
+/// A copy of all state at a commit, as an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotRef {
+    /// Its path in object storage.
+    pub path: String,
+    /// The commit it reflects.
+    pub commit: CommitSeq,
+}
+
+/// Who rebuilds what is derived from the journal while it is opened.
+#[async_trait::async_trait]
+pub trait Recovery: Send {
+    /// Called once, before any frame; may fetch the snapshot. Answers up to which commit the state is
+    /// there already; sections of later commits follow.
+    ///
+    /// # Errors
+    /// What can't be rebuilt stops the start.
+    async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq>;
+    /// One state section, in commit order, each once.
+    ///
+    /// # Errors
+    /// A section that makes no sense stops the start.
+    fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()>;
+}
+
+/// A committed position of a reader.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Position {
+    /// Who reads.
+    pub reader: u32,
+    /// What.
+    pub at: PartitionId,
+    /// Offset of the next event to read.
+    pub offset: u64,
+    /// What was kept with it.
+    pub note: Bytes,
+}
+
+/// Where one append's rows landed in one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Topic and partition.
+    pub at: PartitionId,
+    /// Offset of its first row.
+    pub first: u64,
+    /// Offset of its last row.
+    pub last: u64,
+}
+
+/// A sequenced transaction on its way to the disk.
+pub struct Ticket {
+    /// Its commit sequence number.
+    pub commit: CommitSeq,
+    /// Its ingest time.
+    pub time: Timestamp,
+    /// Where the events landed, by topic and partition.
+    pub written: Vec<Written>,
+    /// `None` when it needs no waiting.
+    pub(crate) durable: Option<tokio::sync::oneshot::Receiver<Result<()>>>,
+}
+
+impl Ticket {
+    /// Waits until the frame is durable. Tickets become durable in commit order.
+    ///
+    /// # Errors
+    /// `Unavailable` when the journal failed: the outcome is unknown and the host stops.
+    pub async fn durable(self) -> Result<()> {
+        match self.durable {
+            None => Ok(()),
+            Some(durable) => durable.await.unwrap_or_else(|_| {
+                Err(Error::unavailable(
+                    "stopping",
+                    "the log was closed before this became durable; it may or may not be there",
+                ))
+            }),
+        }
+    }
+}
+
+/// How much one read may bring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadLimit {
+    /// Events.
+    pub events: usize,
+    /// Key, value and header bytes; at least one event comes even if it is larger.
+    pub bytes: usize,
+}
+
+/// What a read brought.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// Events in offset order, in one or more runs.
+    pub batches: Vec<Batch>,
+    /// Where to go on.
+    pub next: u64,
+    /// Committed end at the time of reading.
+    pub end: u64,
+}
+
+/// Figures about the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Last durable commit.
+    pub durable: CommitSeq,
+    /// Bytes in journal files that can't be cut yet.
+    pub journal_bytes: u64,
+    /// Bytes of events in memory.
+    pub tail_bytes: u64,
+    /// Segments in the manifest.
+    pub segments: u64,
+    /// Bytes of those segments.
+    pub segment_bytes: u64,
+}

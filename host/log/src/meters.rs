@@ -1,0 +1,72 @@
+//! What the log counts.
+
+use crate::journal::Queued;
+use std::time::Duration;
+use tidemill_env::metrics::{Counter, Gauge, Histogram, Metrics, exponential_buckets};
+
+/// The log's metrics.
+pub(crate) struct Meters {
+    frames: Counter,
+    bytes: Counter,
+    events: Counter,
+    syncs: Counter,
+    sync_seconds: Histogram,
+    segments: Counter,
+    /// Bytes of journal files that can't be cut yet.
+    pub(crate) journal_bytes: Gauge,
+    /// Bytes of events in memory.
+    pub(crate) tail_bytes: Gauge,
+}
+
+impl Meters {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let buckets = exponential_buckets(0.000_05, 2.0, 16);
+        Self {
+            frames: metrics.add("journal_frames", "Frames made durable.", Counter::default()),
+            bytes: metrics.add(
+                "journal_written_bytes",
+                "Bytes of frames made durable.",
+                Counter::default(),
+            ),
+            events: metrics.add("journal_events", "Events made durable.", Counter::default()),
+            syncs: metrics.add(
+                "journal_syncs",
+                "Groups of frames written and synced.",
+                Counter::default(),
+            ),
+            sync_seconds: metrics.add(
+                "journal_sync_seconds",
+                "Time to write and sync one group.",
+                Histogram::new(buckets),
+            ),
+            segments: metrics.add("segments_sealed", "Segments written.", Counter::default()),
+            journal_bytes: metrics.add(
+                "journal_kept_bytes",
+                "Bytes in journal files that can't be cut yet.",
+                Gauge::default(),
+            ),
+            tail_bytes: metrics.add("tail_bytes", "Bytes of events in memory.", Gauge::default()),
+        }
+    }
+
+    pub(crate) fn synced(&self, group: &[Queued], time: Duration) {
+        let rows = |queued: &Queued| -> u64 {
+            queued
+                .body
+                .slices
+                .iter()
+                .map(|slice| u64::from(slice.rows))
+                .sum()
+        };
+        self.frames.inc_by(group.len() as u64);
+        self.bytes
+            .inc_by(group.iter().map(|queued| queued.bytes as u64).sum());
+        self.events.inc_by(group.iter().map(rows).sum());
+        self.syncs.inc();
+        self.sync_seconds.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn sealed(&self, segments: usize) {
+        self.segments.inc_by(segments as u64);
+    }
+}

@@ -1,0 +1,315 @@
+//! Pure decisions: whether a transaction may be appended, which sequence number, time and offsets it
+//! gets, and what is true after it. No I/O; recovery applies frames with the same code.
+
+use crate::frame::Slice;
+use crate::{AckMode, Advance, Position, Topic};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidemill_types::{CommitSeq, Error, PartitionId, Result, Timestamp, TopicId, TopicName};
+
+/// What a transaction wants, apart from its bytes.
+#[derive(Clone, Default)]
+pub(crate) struct Facts {
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) advances: Vec<Advance>,
+    pub(crate) entries: Vec<(String, Option<Bytes>)>,
+    pub(crate) topics: Vec<TopicChange>,
+    pub(crate) has_state: bool,
+}
+
+/// A change to the topics.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum TopicChange {
+    Created(Arc<Topic>),
+    Altered(Arc<Topic>),
+    Deleted(TopicId),
+}
+
+/// What was decided for a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sequenced {
+    pub(crate) seq: u64,
+    pub(crate) time: i64,
+}
+
+/// A topic as the sequencer sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicEnds {
+    pub(crate) topic: Arc<Topic>,
+    /// First offset not yet given out, per partition.
+    pub(crate) ends: Vec<u64>,
+}
+
+/// Everything that follows from the frames so far.
+#[derive(Clone, Default)]
+pub(crate) struct Sequencer {
+    last_seq: u64,
+    last_time: i64,
+    next_topic: u32,
+    topics: BTreeMap<TopicId, TopicEnds>,
+    names: HashMap<TopicName, TopicId>,
+    positions: HashMap<u32, BTreeMap<PartitionId, (u64, Bytes)>>,
+    entries: BTreeMap<String, Bytes>,
+}
+
+impl Sequencer {
+    /// The state a manifest describes.
+    pub(crate) fn new(
+        last_seq: u64,
+        next_topic: u32,
+        topics: Vec<TopicEnds>,
+        positions: Vec<Position>,
+        entries: BTreeMap<String, Bytes>,
+    ) -> Self {
+        let mut sequencer = Self {
+            last_seq,
+            last_time: i64::MIN,
+            next_topic,
+            entries,
+            ..Self::default()
+        };
+        for topic in topics {
+            sequencer
+                .names
+                .insert(topic.topic.name.clone(), topic.topic.id);
+            sequencer.topics.insert(topic.topic.id, topic);
+        }
+        for position in positions {
+            let of_reader = sequencer.positions.entry(position.reader).or_default();
+            of_reader.insert(position.at, (position.offset, position.note));
+        }
+        sequencer
+    }
+
+    /// Whether a transaction may be appended.
+    pub(crate) fn check(&self, facts: &Facts) -> Result<()> {
+        for slice in &facts.slices {
+            self.check_partition(TopicId(slice.topic), slice.partition)?;
+        }
+        for (nth, advance) in facts.advances.iter().enumerate() {
+            self.check_partition(advance.topic, advance.partition)?;
+            let same = |a: &&Advance| {
+                (a.reader, a.topic, a.partition)
+                    == (advance.reader, advance.topic, advance.partition)
+            };
+            let earlier = facts.advances[..nth].iter().rfind(same);
+            let position = match earlier {
+                Some(earlier) => earlier.to,
+                None => self.position(advance),
+            };
+            if position != advance.from {
+                return Err(moved(advance, position));
+            }
+        }
+        facts
+            .topics
+            .iter()
+            .try_for_each(|change| self.check_topic(change))
+    }
+
+    fn check_partition(&self, topic: TopicId, partition: u32) -> Result<()> {
+        let known = self
+            .topics
+            .get(&topic)
+            .ok_or_else(|| topic_not_found(topic))?;
+        if partition as usize >= known.ends.len() {
+            return Err(partition_not_found(PartitionId { topic, partition }));
+        }
+        Ok(())
+    }
+
+    fn check_topic(&self, change: &TopicChange) -> Result<()> {
+        match change {
+            TopicChange::Created(topic) if self.names.contains_key(&topic.name) => {
+                Err(Error::conflict(
+                    "topic-exists",
+                    format!("there is a topic {:?} already", topic.name),
+                ))
+            }
+            TopicChange::Created(topic) if topic.id.0 != self.next_topic => Err(Error::internal(
+                format!("topic {:?} was given a number out of turn", topic.name),
+            )),
+            TopicChange::Created(_) => Ok(()),
+            TopicChange::Altered(topic) => self.check_partition(topic.id, 0),
+            TopicChange::Deleted(topic) => self.check_partition(*topic, 0),
+        }
+    }
+
+    fn position(&self, advance: &Advance) -> u64 {
+        let at = PartitionId {
+            topic: advance.topic,
+            partition: advance.partition,
+        };
+        let of_reader = self.positions.get(&advance.reader);
+        of_reader
+            .and_then(|all| all.get(&at))
+            .map_or(0, |(offset, _)| *offset)
+    }
+
+    /// Sequence number and ingest time of the next frame.
+    pub(crate) fn next(&self, now: Timestamp) -> Sequenced {
+        Sequenced {
+            seq: self.last_seq + 1,
+            time: now.micros().max(self.last_time),
+        }
+    }
+
+    /// Gives a checked transaction its offsets and makes what it says true.
+    pub(crate) fn apply(&mut self, sequenced: Sequenced, facts: &mut Facts) {
+        self.last_seq = sequenced.seq;
+        self.last_time = sequenced.time;
+        for slice in &mut facts.slices {
+            let topic = self.topics.get_mut(&TopicId(slice.topic));
+            let end = topic.and_then(|topic| topic.ends.get_mut(slice.partition as usize));
+            if let Some(end) = end {
+                slice.base = *end;
+                *end += u64::from(slice.rows);
+            }
+        }
+        for advance in facts.advances.drain(..) {
+            let at = PartitionId {
+                topic: advance.topic,
+                partition: advance.partition,
+            };
+            let of_reader = self.positions.entry(advance.reader).or_default();
+            of_reader.insert(at, (advance.to, advance.note));
+        }
+        for (key, value) in facts.entries.drain(..) {
+            match value {
+                Some(value) => self.entries.insert(key, value),
+                None => self.entries.remove(&key),
+            };
+        }
+        for change in &facts.topics {
+            self.apply_topic(change);
+        }
+    }
+
+    fn apply_topic(&mut self, change: &TopicChange) {
+        match change {
+            TopicChange::Created(topic) => {
+                self.next_topic = self.next_topic.max(topic.id.0 + 1);
+                self.names.insert(topic.name.clone(), topic.id);
+                let ends = vec![0; topic.settings.partitions as usize];
+                self.topics.insert(
+                    topic.id,
+                    TopicEnds {
+                        topic: topic.clone(),
+                        ends,
+                    },
+                );
+            }
+            TopicChange::Altered(topic) => {
+                if let Some(known) = self.topics.get_mut(&topic.id) {
+                    known.topic = topic.clone();
+                }
+            }
+            TopicChange::Deleted(id) => {
+                if let Some(known) = self.topics.remove(id) {
+                    self.names.remove(&known.topic.name);
+                }
+                for of_reader in self.positions.values_mut() {
+                    of_reader.retain(|at, _| at.topic != *id);
+                }
+                self.positions.retain(|_, of_reader| !of_reader.is_empty());
+            }
+        }
+    }
+
+    /// Whether an acknowledgement may be given before the disk has it: all appends go to topics that
+    /// ask for that.
+    pub(crate) fn acks_from_memory(&self, facts: &Facts) -> bool {
+        let memory = |slice: &Slice| {
+            let topic = self.topics.get(&TopicId(slice.topic));
+            topic.is_some_and(|known| known.topic.settings.ack == AckMode::Memory)
+        };
+        !facts.slices.is_empty() && facts.slices.iter().all(memory)
+    }
+
+    pub(crate) fn last(&self) -> CommitSeq {
+        CommitSeq(self.last_seq)
+    }
+
+    /// Nothing up to `seq` will be given out any more.
+    pub(crate) fn jump(&mut self, seq: u64) {
+        self.last_seq = self.last_seq.max(seq);
+    }
+
+    pub(crate) fn next_topic(&self) -> u32 {
+        self.next_topic
+    }
+
+    pub(crate) fn topic_named(&self, name: &TopicName) -> Option<&Arc<Topic>> {
+        self.names
+            .get(name)
+            .and_then(|id| self.topics.get(id))
+            .map(|known| &known.topic)
+    }
+
+    pub(crate) fn topic(&self, id: TopicId) -> Option<&Arc<Topic>> {
+        self.topics.get(&id).map(|known| &known.topic)
+    }
+
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &TopicEnds> {
+        self.topics.values()
+    }
+
+    pub(crate) fn end(&self, at: PartitionId) -> Option<u64> {
+        self.topics
+            .get(&at.topic)?
+            .ends
+            .get(at.partition as usize)
+            .copied()
+    }
+
+    pub(crate) fn positions_of(&self, reader: u32) -> Vec<Position> {
+        let of_reader = self.positions.get(&reader).into_iter().flatten();
+        of_reader
+            .map(|(at, (offset, note))| Position {
+                reader,
+                at: *at,
+                offset: *offset,
+                note: note.clone(),
+            })
+            .collect()
+    }
+
+    /// All positions, by reader and partition.
+    pub(crate) fn positions(&self) -> Vec<Position> {
+        let mut readers: Vec<u32> = self.positions.keys().copied().collect();
+        readers.sort_unstable();
+        readers
+            .into_iter()
+            .flat_map(|reader| self.positions_of(reader))
+            .collect()
+    }
+
+    pub(crate) fn entries(&self) -> &BTreeMap<String, Bytes> {
+        &self.entries
+    }
+}
+
+fn moved(advance: &Advance, position: u64) -> Error {
+    Error::conflict(
+        "position-moved",
+        format!(
+            "reader {} is at offset {position} of topic {}, partition {}, and not at {}: read its position again",
+            advance.reader, advance.topic.0, advance.partition, advance.from
+        ),
+    )
+}
+
+pub(crate) fn topic_not_found(topic: TopicId) -> Error {
+    Error::not_found(
+        "topic-not-found",
+        format!("there is no topic with number {}", topic.0),
+    )
+}
+
+pub(crate) fn partition_not_found(at: PartitionId) -> Error {
+    Error::not_found(
+        "partition-not-found",
+        format!("topic {} has no partition {}", at.topic.0, at.partition),
+    )
+}

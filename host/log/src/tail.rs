@@ -1,0 +1,327 @@
+//! What one partition holds, as readers see it: segments, then places in the journal, then chunks in
+//! memory, without a gap between them. Only durable events are in here.
+
+use crate::segment::SegmentMeta;
+use crate::{Range, ReadLimit};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidemill_types::Batch;
+use tokio::sync::watch;
+
+/// Memory a chunk takes beside its events.
+pub(crate) const CHUNK_BYTES: usize = 256;
+/// Neighbouring places are joined up to this many bytes of journal: one read, one index entry.
+const PLACE_BYTES: u64 = 256 << 10;
+
+/// A stretch of a journal file whose frames hold events of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// Offset of its first event.
+    pub(crate) first: u64,
+    /// Offset behind its last event.
+    pub(crate) end: u64,
+    /// Key, value and header bytes.
+    pub(crate) bytes: u64,
+    /// Ingest time of the first event.
+    pub(crate) time: i64,
+    /// Number of the journal file.
+    pub(crate) file: u64,
+    /// Where its frames start there.
+    pub(crate) at: u64,
+    /// Bytes of those frames.
+    pub(crate) len: u64,
+}
+
+/// Events in memory, and where they lie in the journal.
+pub(crate) struct Chunk {
+    pub(crate) batch: Batch,
+    pub(crate) place: Place,
+    /// The group they became durable with.
+    pub(crate) group: u64,
+}
+
+/// One partition.
+pub(crate) struct Partition {
+    start: u64,
+    archived_end: u64,
+    end: u64,
+    segments: Vec<Arc<SegmentMeta>>,
+    places: VecDeque<Place>,
+    chunks: VecDeque<Chunk>,
+    unsealed_bytes: u64,
+    /// The last group that touched it.
+    pub(crate) touched: u64,
+    /// `None` when the topic is deleted.
+    moved: Option<watch::Sender<u64>>,
+}
+
+/// Where the events at an offset are.
+pub(crate) enum Source {
+    /// In memory: here they are.
+    Memory(Taken),
+    /// In the journal; these places may have them, in order.
+    Journal(Vec<Place>),
+    /// In this segment.
+    Segment(Arc<SegmentMeta>),
+    /// Nowhere: the reader is at the end.
+    End,
+    /// Lost or compacted away; they go on at this offset.
+    Gap(u64),
+}
+
+/// Events gathered up to a limit.
+pub(crate) struct Taken {
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) next: u64,
+    events: usize,
+    bytes: usize,
+    full: bool,
+}
+
+impl Taken {
+    pub(crate) fn new(from: u64, limit: ReadLimit) -> Self {
+        Self {
+            batches: Vec::new(),
+            next: from,
+            events: limit.events,
+            bytes: limit.bytes,
+            full: limit.events == 0,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// What is left of the limit.
+    pub(crate) fn limit(&self) -> ReadLimit {
+        ReadLimit {
+            events: self.events,
+            bytes: self.bytes,
+        }
+    }
+
+    /// Takes what the limit allows of `batch` from `next` on.
+    pub(crate) fn take(&mut self, batch: &Batch) {
+        let first = batch.row_at(self.next);
+        let mut rows = first;
+        while rows < batch.len() && !self.full {
+            let bytes = batch.head(rows).bytes();
+            // The very first event comes even if it is larger than the limit.
+            if bytes > self.bytes && (rows > first || !self.batches.is_empty()) {
+                self.full = true;
+                break;
+            }
+            rows += 1;
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.events -= 1;
+            self.full = self.events == 0;
+        }
+        if rows > first {
+            self.next = batch.offset(rows - 1) + 1;
+            self.batches.push(batch.slice(first..rows));
+        }
+    }
+}
+
+impl Partition {
+    pub(crate) fn new(start: u64, archived_end: u64, end: u64, segments: Vec<SegmentMeta>) -> Self {
+        Self {
+            start,
+            archived_end,
+            end,
+            segments: segments.into_iter().map(Arc::new).collect(),
+            places: VecDeque::new(),
+            chunks: VecDeque::new(),
+            unsealed_bytes: 0,
+            touched: 0,
+            moved: Some(watch::Sender::new(end)),
+        }
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn archived_end(&self) -> u64 {
+        self.archived_end
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<SegmentMeta>] {
+        &self.segments
+    }
+
+    /// The end as it moves; `None` when the topic is deleted.
+    pub(crate) fn watch(&self) -> Option<watch::Receiver<u64>> {
+        self.moved.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// The topic is deleted: nobody needs to wait any more.
+    pub(crate) fn close(&mut self) {
+        self.moved = None;
+        self.chunks.clear();
+        self.places.clear();
+    }
+
+    /// Tells those who wait that the end has moved.
+    pub(crate) fn wake(&self) {
+        if let Some(moved) = &self.moved {
+            moved.send_replace(self.end);
+        }
+    }
+
+    pub(crate) fn range(&self, partition: u32) -> Range {
+        let archived: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        Range {
+            partition,
+            start: self.start,
+            end: self.end,
+            archived_end: self.archived_end,
+            bytes: archived + self.unsealed_bytes,
+        }
+    }
+
+    /// Bytes that no segment holds, and the ingest time of the first such event.
+    pub(crate) fn unsealed(&self) -> (u64, Option<i64>) {
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        let oldest = in_journal
+            .into_iter()
+            .find(|place| place.end > self.archived_end);
+        (self.unsealed_bytes, oldest.map(|place| place.time))
+    }
+
+    /// Events that became durable.
+    pub(crate) fn push(&mut self, chunk: Chunk) {
+        self.end = chunk.place.end;
+        self.unsealed_bytes += chunk.place.bytes;
+        self.chunks.push_back(chunk);
+    }
+
+    /// Durable events known only by their place in the journal.
+    pub(crate) fn push_place(&mut self, place: Place) {
+        self.end = self.end.max(place.end);
+        self.unsealed_bytes += place.bytes;
+        join(&mut self.places, place);
+    }
+
+    /// Lets the memory of a group go; what isn't in a segment is still known by its place.
+    pub(crate) fn forget(&mut self, group: u64) {
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.group <= group) {
+            if chunk.place.end > self.archived_end {
+                join(&mut self.places, chunk.place);
+            }
+        }
+    }
+
+    /// A segment was committed.
+    pub(crate) fn archive(&mut self, segment: SegmentMeta) {
+        self.archived_end = segment.end;
+        self.segments.push(Arc::new(segment));
+        while self
+            .places
+            .front()
+            .is_some_and(|place| place.end <= self.archived_end)
+        {
+            self.places.pop_front();
+        }
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        let left = in_journal
+            .map(|place| left_of(place, self.archived_end))
+            .sum();
+        self.unsealed_bytes = left;
+    }
+
+    /// Where events from `from` on are; those in memory are taken at once.
+    pub(crate) fn source(&self, from: u64, limit: ReadLimit) -> Source {
+        if from >= self.end {
+            return Source::End;
+        }
+        let in_memory = self.chunks.front().map(|chunk| chunk.place.first);
+        if in_memory.is_some_and(|first| from >= first) {
+            return Source::Memory(self.take(from, limit));
+        }
+        if from < self.archived_end {
+            let nth = self.segments.partition_point(|segment| segment.end <= from);
+            return match self.segments.get(nth) {
+                Some(segment) => Source::Segment(segment.clone()),
+                None => Source::Gap(self.archived_end),
+            };
+        }
+        let nth = self.places.partition_point(|place| place.end <= from);
+        let places: Vec<Place> = self.places.range(nth..).take(4).copied().collect();
+        match places.first() {
+            Some(place) if place.first <= from => Source::Journal(places),
+            Some(place) => Source::Gap(place.first),
+            None => Source::Gap(in_memory.unwrap_or(self.end)),
+        }
+    }
+
+    fn take(&self, from: u64, limit: ReadLimit) -> Taken {
+        let mut taken = Taken::new(from, limit);
+        let nth = self.chunks.partition_point(|chunk| chunk.place.end <= from);
+        for chunk in self.chunks.range(nth..) {
+            if taken.is_full() {
+                break;
+            }
+            taken.take(&chunk.batch);
+        }
+        taken
+    }
+
+    /// Whether the journal and memory have all events from the archived end to `end`.
+    pub(crate) fn missing(&self) -> Option<u64> {
+        let mut at = self.archived_end;
+        for place in self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place))
+        {
+            if place.first > at {
+                return Some(at);
+            }
+            at = at.max(place.end);
+        }
+        (at < self.end).then_some(at)
+    }
+
+    /// The numbers of the journal files that hold events of it which no segment holds.
+    pub(crate) fn oldest_file(&self) -> Option<u64> {
+        let in_journal = self
+            .places
+            .iter()
+            .chain(self.chunks.iter().map(|chunk| &chunk.place));
+        in_journal
+            .into_iter()
+            .find(|place| place.end > self.archived_end)
+            .map(|place| place.file)
+    }
+}
+
+fn left_of(place: &Place, archived_end: u64) -> u64 {
+    let rows = place.end - place.first;
+    let left = place.end.saturating_sub(archived_end.max(place.first));
+    place.bytes / rows.max(1) * left
+}
+
+fn join(places: &mut VecDeque<Place>, place: Place) {
+    if let Some(last) = places.back_mut() {
+        let len = (place.at + place.len).saturating_sub(last.at);
+        if last.file == place.file && last.end == place.first && len <= PLACE_BYTES {
+            last.end = place.end;
+            last.bytes += place.bytes;
+            last.len = len;
+            return;
+        }
+    }
+    places.push_back(place);
+}

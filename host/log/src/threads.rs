@@ -1,0 +1,115 @@
+//! The threads that move a shard: one writes, one makes the next file ready, a task keeps house.
+
+use crate::journal::disk_error;
+use crate::keeper::Keeper;
+use crate::shard::{Flushed, Shard};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidemill_env::files::Lock;
+use tidemill_types::Result;
+
+/// How often free space is looked at and sealing is considered.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// The running threads; they hold the directory until they end.
+pub(crate) struct Threads {
+    flusher: JoinHandle<()>,
+    preparer: JoinHandle<()>,
+    housekeeper: tokio::task::JoinHandle<()>,
+    _directory: Arc<Lock>,
+}
+
+impl Threads {
+    /// Starts them on the current tokio run time.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub(crate) fn start(shard: &Arc<Shard>, keeper: &Arc<Keeper>, directory: Lock) -> Result<Self> {
+        let directory = Arc::new(directory);
+        let (half_used, prepare) = sync_channel(1);
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work);
+            spawned.map_err(|e| disk_error(&shard.settings.dir, "no thread for the journal", &e))
+        };
+        let preparer = {
+            let shard = shard.clone();
+            spawn(
+                "journal-files",
+                Box::new(move || prepare_files(&shard, &prepare)),
+            )?
+        };
+        let flusher = {
+            let (shard, directory) = (shard.clone(), directory.clone());
+            let work = move || {
+                flush(&shard, &half_used);
+                drop(directory);
+            };
+            spawn("journal", Box::new(work))?
+        };
+        let housekeeper = tokio::spawn(keep_house(shard.clone(), keeper.clone()));
+        Ok(Self {
+            flusher,
+            preparer,
+            housekeeper,
+            _directory: directory,
+        })
+    }
+
+    /// Waits until they have ended; the shard is closing.
+    pub(crate) fn join(self) {
+        self.housekeeper.abort();
+        for thread in [self.flusher, self.preparer] {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the journal panicked");
+            }
+        }
+    }
+}
+
+fn flush(shard: &Shard, half_used: &SyncSender<()>) {
+    // A panic here must not leave others waiting for ever.
+    let _stop = StopOnPanic(shard);
+    loop {
+        match shard.flush() {
+            Flushed::Group if shard.file_is_half_used() => {
+                // Full means that it is being prepared already.
+                let _ = half_used.try_send(());
+            }
+            Flushed::Group => {}
+            Flushed::Nothing if shard.wait_for_work() => {}
+            Flushed::Nothing => return,
+            Flushed::NoSpace => shard.wait_for_space(HOUSEKEEPING),
+            Flushed::Failed => return,
+        }
+    }
+}
+
+struct StopOnPanic<'s>(&'s Shard);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
+fn prepare_files(shard: &Shard, prepare: &Receiver<()>) {
+    // Ends when the flusher is gone.
+    while prepare.recv().is_ok() {
+        shard.prepare_file();
+    }
+}
+
+async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
+    loop {
+        shard.clock.sleep(HOUSEKEEPING).await;
+        shard.check_space();
+        shard.meter();
+        keeper.keep(&shard).await;
+    }
+}

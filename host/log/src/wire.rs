@@ -1,0 +1,231 @@
+//! What small sections of a frame hold, as bytes.
+//!
+//! ```text
+//! advance   u32 reader, u32 topic, u32 partition, u64 from, u64 to, note
+//! entry     u8 1 = set, 0 = removed; u32 key length, key, value
+//! topic     JSON; fields that later versions add are ignored by earlier ones only if they may be
+//! ```
+
+use crate::{
+    AckMode, Advance, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
+};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tidemill_types::{ByteSize, Error, Result, TopicId};
+
+pub(crate) fn advance_bytes(advance: &Advance) -> Vec<u8> {
+    let mut out = Vec::with_capacity(28 + advance.note.len());
+    for field in [advance.reader, advance.topic.0, advance.partition] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&advance.from.to_le_bytes());
+    out.extend_from_slice(&advance.to.to_le_bytes());
+    out.extend_from_slice(&advance.note);
+    out
+}
+
+pub(crate) fn read_advance(mut bytes: &[u8]) -> Option<Advance> {
+    Some(Advance {
+        reader: take_u32(&mut bytes)?,
+        topic: TopicId(take_u32(&mut bytes)?),
+        partition: take_u32(&mut bytes)?,
+        from: take_u64(&mut bytes)?,
+        to: take_u64(&mut bytes)?,
+        note: Bytes::copy_from_slice(bytes),
+    })
+}
+
+pub(crate) fn entry_bytes(key: &str, value: Option<&[u8]>) -> Vec<u8> {
+    let value_bytes = value.unwrap_or_default();
+    let mut out = Vec::with_capacity(5 + key.len() + value_bytes.len());
+    out.push(u8::from(value.is_some()));
+    out.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(value_bytes);
+    out
+}
+
+pub(crate) fn read_entry(bytes: &[u8]) -> Option<(String, Option<Bytes>)> {
+    let (set, mut rest) = bytes.split_first()?;
+    let key_len = take_u32(&mut rest)? as usize;
+    let (key, value) = rest.split_at_checked(key_len)?;
+    let key = String::from_utf8(key.to_vec()).ok()?;
+    match set {
+        0 if value.is_empty() => Some((key, None)),
+        1 => Some((key, Some(Bytes::copy_from_slice(value)))),
+        _ => None,
+    }
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*head))
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(*head))
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicWire {
+    id: u32,
+    name: String,
+    partitions: u32,
+    format: FormatWire,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    time: TimeWire,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_age_micros: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_bytes: Option<u64>,
+    cleanup: CleanupWire,
+    ack: AckWire,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FormatWire {
+    Json,
+    Bytes,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "from", deny_unknown_fields)]
+enum TimeWire {
+    Ingest,
+    Value { pointer: String, unit: UnitWire },
+    Header { name: String, unit: UnitWire },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum UnitWire {
+    Rfc3339,
+    Seconds,
+    Millis,
+    Micros,
+    Nanos,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CleanupWire {
+    Delete,
+    Compact,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum AckWire {
+    Fsync,
+    Memory,
+}
+
+pub(crate) fn topic_bytes(topic: &Topic) -> Vec<u8> {
+    let settings = &topic.settings;
+    let wire = TopicWire {
+        id: topic.id.0,
+        name: topic.name.as_str().to_owned(),
+        partitions: settings.partitions,
+        format: match settings.format {
+            Format::Json => FormatWire::Json,
+            Format::Bytes => FormatWire::Bytes,
+        },
+        key: settings.key.clone(),
+        time: match &settings.time {
+            TimeFrom::Ingest => TimeWire::Ingest,
+            TimeFrom::Value { pointer, unit } => TimeWire::Value {
+                pointer: pointer.clone(),
+                unit: unit_wire(*unit),
+            },
+            TimeFrom::Header { name, unit } => TimeWire::Header {
+                name: name.clone(),
+                unit: unit_wire(*unit),
+            },
+        },
+        retention_age_micros: settings
+            .retention
+            .age
+            .map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+        retention_bytes: settings.retention.bytes.map(|bytes| bytes.0),
+        cleanup: match settings.cleanup {
+            Cleanup::Delete => CleanupWire::Delete,
+            Cleanup::Compact => CleanupWire::Compact,
+        },
+        ack: match settings.ack {
+            AckMode::Fsync => AckWire::Fsync,
+            AckMode::Memory => AckWire::Memory,
+        },
+    };
+    // Nothing in it can fail to serialise; an empty section would be refused at recovery.
+    serde_json::to_vec(&wire).unwrap_or_default()
+}
+
+pub(crate) fn read_topic(bytes: &[u8]) -> Result<Topic> {
+    let wire: TopicWire = serde_json::from_slice(bytes).map_err(|error| {
+        Error::corrupt(format!(
+            "a topic's settings can't be read ({error}); they may come from a newer version"
+        ))
+    })?;
+    Ok(Topic {
+        id: TopicId(wire.id),
+        name: wire.name.parse()?,
+        settings: TopicSettings {
+            partitions: wire.partitions,
+            format: match wire.format {
+                FormatWire::Json => Format::Json,
+                FormatWire::Bytes => Format::Bytes,
+            },
+            key: wire.key,
+            time: match wire.time {
+                TimeWire::Ingest => TimeFrom::Ingest,
+                TimeWire::Value { pointer, unit } => TimeFrom::Value {
+                    pointer,
+                    unit: unit_of(&unit),
+                },
+                TimeWire::Header { name, unit } => TimeFrom::Header {
+                    name,
+                    unit: unit_of(&unit),
+                },
+            },
+            retention: Retention {
+                age: wire.retention_age_micros.map(Duration::from_micros),
+                bytes: wire.retention_bytes.map(ByteSize),
+            },
+            cleanup: match wire.cleanup {
+                CleanupWire::Delete => Cleanup::Delete,
+                CleanupWire::Compact => Cleanup::Compact,
+            },
+            ack: match wire.ack {
+                AckWire::Fsync => AckMode::Fsync,
+                AckWire::Memory => AckMode::Memory,
+            },
+        },
+    })
+}
+
+fn unit_wire(unit: TimeUnit) -> UnitWire {
+    match unit {
+        TimeUnit::Rfc3339 => UnitWire::Rfc3339,
+        TimeUnit::Seconds => UnitWire::Seconds,
+        TimeUnit::Millis => UnitWire::Millis,
+        TimeUnit::Micros => UnitWire::Micros,
+        TimeUnit::Nanos => UnitWire::Nanos,
+    }
+}
+
+fn unit_of(unit: &UnitWire) -> TimeUnit {
+    match unit {
+        UnitWire::Rfc3339 => TimeUnit::Rfc3339,
+        UnitWire::Seconds => TimeUnit::Seconds,
+        UnitWire::Millis => TimeUnit::Millis,
+        UnitWire::Micros => TimeUnit::Micros,
+        UnitWire::Nanos => TimeUnit::Nanos,
+    }
+}
