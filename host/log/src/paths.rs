@@ -27,3 +27,59 @@ pub(crate) fn manifest(shard: &str, number: u64) -> String {
 pub(crate) fn manifest_folder(shard: &str) -> String {
     format!("manifests/{shard}/")
 }
+
+/// The number in a manifest's path; `None` for anything else.
+pub(crate) fn manifest_number(path: &str) -> Option<u64> {
+    digits(path.rsplit('/').next()?, 20)
+}
+
+/// Topic name and partition of a segment's path; `None` for anything else.
+pub(crate) fn parse_segment(path: &str) -> Option<(&str, u32)> {
+    let (topic, rest) = path.strip_prefix(TOPICS)?.split_once('/')?;
+    let (partition, file) = rest.strip_prefix("p=")?.split_once('/')?;
+    let (first, nonce) = file.strip_suffix(".parquet")?.split_once('-')?;
+    digits(first, 20)?;
+    let hexadecimal = nonce.bytes().all(|b| b.is_ascii_hexdigit());
+    if nonce.is_empty() || !hexadecimal || partition.len() < 5 {
+        return None;
+    }
+    Some((topic, digits(partition, partition.len())?.try_into().ok()?))
+}
+
+fn digits(text: &str, count: usize) -> Option<u64> {
+    let all_digits = text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    all_digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_built_and_recognised() {
+        let topic: TopicName = "flights".parse().expect("name");
+        let path = segment(&topic, 7, 42, "00ff");
+        assert_eq!(
+            path,
+            "topics/flights/p=00007/00000000000000000042-00ff.parquet"
+        );
+        assert_eq!(parse_segment(&path), Some(("flights", 7)));
+        assert_eq!(manifest("0", 9), "manifests/0/00000000000000000009");
+        assert_eq!(manifest_number(&manifest("0", u64::MAX)), Some(u64::MAX));
+        for other in [
+            "topics/flights/p=00007/42-00ff.parquet",
+            "topics/flights/p=00007/00000000000000000042-.parquet",
+            "topics/flights/p=00007/00000000000000000042-notes.parquet",
+            "topics/flights/p=7/00000000000000000042-00ff.parquet",
+            "topics/flights/extra/p=00007/00000000000000000042-00ff.parquet",
+            "topics/flights/README",
+            "manifests/0/1",
+        ] {
+            assert_eq!(
+                (parse_segment(other), manifest_number(other)),
+                (None, None),
+                "{other}"
+            );
+        }
+    }
+}

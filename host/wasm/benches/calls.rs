@@ -2,6 +2,18 @@
 //! through, reading the answer; and what an instance costs.
 //!
 //! `cargo bench -p tidemill-wasm`. Values of 100 bytes, keys of 16, one header in four events.
+//!
+//! Medians on two shared cores of an AMD EPYC, in ns per event (the machine was busy with other work;
+//! read them to within a third):
+//!
+//! | events in a batch | 1 | 10 | 100 | 256 |
+//! |---|---|---|---|---|
+//! | packing alone | 76 | 42 | 38 | 39 |
+//! | checking the answer of passthrough alone | 41 | 18 | 16 | 16 |
+//! | filter, whole way | 732 | 170 | 64 | 55 |
+//! | passthrough, whole way | 812 | 165 | 101 | 99 |
+//!
+//! An instance out of the pool: 3.8 µs; with its first call: 8 µs.
 
 #[path = "../../../tests/guests/component.rs"]
 mod component;

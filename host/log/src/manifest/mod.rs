@@ -2,14 +2,19 @@
 //! creating the next numbered object.
 
 mod store;
+#[cfg(test)]
+mod tests;
+mod wire;
 
 pub(crate) use store::ManifestStore;
+#[cfg(test)]
+pub(crate) use wire::{decode, encode};
 
 use crate::segment::SegmentMeta;
 use crate::{Position, SnapshotRef, Topic};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tidemill_types::CommitSeq;
+use tidemill_types::{CommitSeq, Error, Result, TopicId};
 
 /// Everything a start needs to know besides the journal's frames after [`Manifest::commit`].
 #[derive(Clone, PartialEq, Debug)]
@@ -54,4 +59,46 @@ pub(crate) struct PartitionManifest {
     pub(crate) end: u64,
     /// Its segments in offset order.
     pub(crate) segments: Vec<SegmentMeta>,
+}
+
+impl Manifest {
+    /// What must hold whoever wrote it; checked before writing and after reading.
+    fn check(&self) -> Result<()> {
+        for topic in &self.topics {
+            let name = topic.topic.name.as_str();
+            if topic.topic.id.0 >= self.next_topic {
+                return Err(Error::corrupt(format!(
+                    "topic {name:?} has a number not yet given out"
+                )));
+            }
+            if topic.partitions.len() != topic.topic.settings.partitions as usize {
+                return Err(Error::corrupt(format!(
+                    "topic {name:?} has not as many partitions as it says"
+                )));
+            }
+            for (number, partition) in (0..).zip(&topic.partitions) {
+                if !partition.holds(topic.topic.id, number) {
+                    return Err(Error::corrupt(format!(
+                        "partition {number} of topic {name:?} has segments or ends out of order"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PartitionManifest {
+    fn holds(&self, topic: TopicId, partition: u32) -> bool {
+        let mut free_from = 0;
+        let segments_in_order = self.segments.iter().all(|segment| {
+            let rising = free_from <= segment.first && segment.first < segment.end;
+            free_from = segment.end;
+            rising && segment.topic == topic && segment.partition == partition
+        });
+        segments_in_order
+            && free_from <= self.archived_end
+            && self.start <= self.end
+            && self.archived_end <= self.end
+    }
 }

@@ -1,10 +1,14 @@
 //! One run of committed events of one partition as one Parquet file, written once and read by range.
 
 mod reader;
+mod rows;
+mod schema;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use reader::{offset_at, read};
-pub(crate) use writer::SegmentWriter;
+pub(crate) use writer::{NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;
 

@@ -1,28 +1,284 @@
 //! Packed rows in, one Parquet file out.
 
-use super::SegmentMeta;
-use crate::Topic;
+use super::{SegmentMeta, schema};
+use crate::{Format, Topic};
+use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use arrow_schema::Schema;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use std::fs::File;
+use std::io::BufWriter;
+use std::ops::Range;
 use std::path::Path;
-use tidemill_types::{Batch, Result};
+use std::sync::Arc;
+use tidemill_types::{Batch, Error, ErrorKind, Result, RowView};
+
+/// Rows turned into columns at a time.
+const ROWS: usize = 4096;
+/// Event bytes turned into columns at a time, so that large events don't make large columns.
+const BYTES: usize = 2 << 20;
+
+/// The code of the error for a value that isn't text in a topic whose values are: the file is to be
+/// written again with binary values, because sealing must never be stuck.
+pub(crate) const NOT_TEXT: &str = "value-not-text";
 
 /// Writes one segment to a local file. Blocking; memory is bounded by one row group.
-pub(crate) struct SegmentWriter {}
+pub(crate) struct SegmentWriter {
+    writer: ArrowWriter<BufWriter<File>>,
+    schema: Arc<Schema>,
+    text: bool,
+    topic: Topic,
+    partition: u32,
+    seen: Option<Seen>,
+    events: u64,
+}
+
+/// What of the events goes into the manifest.
+struct Seen {
+    first: u64,
+    end: u64,
+    time: Range<i64>,
+    ingest: Range<i64>,
+}
 
 impl SegmentWriter {
     /// Begins a file, replacing one that a crash left there.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Unavailable` when the file can't be written.
     pub(crate) fn create(path: &Path, topic: &Topic, partition: u32) -> Result<Self> {
-        let _ = (path, topic, partition);
-        unimplemented!("soon")
+        // Never truncate: what a crash left may be another name of an object.
+        let file = std::fs::remove_file(path)
+            .or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })
+            .and_then(|()| File::create_new(path))
+            .map_err(|error| not_written(&error).at(path.display()))?;
+        let schema = schema::schema(topic.settings.format);
+        let options = ArrowWriterOptions::new()
+            .with_properties(schema::properties()?)
+            .with_skip_arrow_metadata(true);
+        let writer =
+            ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
+        Ok(Self {
+            writer: writer.map_err(|error| not_written(&error))?,
+            schema,
+            text: topic.settings.format == Format::Json,
+            topic: topic.clone(),
+            partition,
+            seen: None,
+            events: 0,
+        })
     }
 
     /// Appends events; their offsets must rise above those written before.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Unavailable`; `Invalid` with code [`NOT_TEXT`]. After an error the file is useless.
     pub(crate) fn write(&mut self, batch: &Batch) -> Result<()> {
-        let _ = batch;
-        unimplemented!("soon")
+        let mut from = 0;
+        while from < batch.len() {
+            let mut bytes = 0;
+            let mut to = from;
+            while to < batch.len() && to - from < ROWS && bytes < BYTES {
+                bytes += batch.head(to).bytes();
+                to += 1;
+            }
+            self.write_rows(batch, from..to, bytes)?;
+            from = to;
+        }
+        Ok(())
     }
 
-    /// Ends and syncs the file. The path in the answer is empty: the caller knows where it will lie.
-    pub(crate) fn finish(self) -> Result<SegmentMeta> {
-        unimplemented!("soon")
+    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>, bytes: usize) -> Result<()> {
+        let mut columns = Columns::with_capacity(rows.len(), bytes);
+        for row in rows.clone() {
+            self.see(batch, row)?;
+            columns.push(batch, row)?;
+        }
+        self.events += rows.len() as u64;
+        let arrays = columns.finish(self.partition, self.text)?;
+        let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
+            Error::internal(format!("columns of a segment don't fit together: {error}"))
+        })?;
+        self.writer
+            .write(&record_batch)
+            .map_err(|error| not_written(&error))
     }
+
+    fn see(&mut self, batch: &Batch, row: usize) -> Result<()> {
+        let offset = batch.offset(row);
+        let (time, ingest) = (batch.head(row).time, batch.ingest_time(row).micros());
+        let seen = self.seen.get_or_insert(Seen {
+            first: offset,
+            end: offset,
+            time: time..time,
+            ingest: ingest..ingest,
+        });
+        if offset < seen.end {
+            return Err(Error::internal(format!(
+                "offset {offset} of topic {:?} was to be sealed behind offset {}",
+                self.topic.name.as_str(),
+                seen.end
+            )));
+        }
+        seen.end = offset + 1;
+        seen.time = seen.time.start.min(time)..seen.time.end.max(time);
+        seen.ingest = seen.ingest.start.min(ingest)..seen.ingest.end.max(ingest);
+        Ok(())
+    }
+
+    /// Ends the file. The path in the answer is empty: the caller knows where it will lie. Not synced:
+    /// an upload makes it durable.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Unavailable`; `Internal` when nothing was written.
+    pub(crate) fn finish(mut self) -> Result<SegmentMeta> {
+        let Some(seen) = self.seen else {
+            return Err(Error::internal(
+                "a segment without events was to be written",
+            ));
+        };
+        for pair in schema::key_values(&self.topic, self.partition, seen.first, seen.end) {
+            self.writer.append_key_value_metadata(pair);
+        }
+        let file = self
+            .writer
+            .into_inner()
+            .map_err(|error| not_written(&error))?;
+        let file = file
+            .into_inner()
+            .map_err(|error| not_written(error.error()))?;
+        let bytes = file.metadata().map_err(|error| not_written(&error))?.len();
+        Ok(SegmentMeta {
+            topic: self.topic.id,
+            partition: self.partition,
+            first: seen.first,
+            end: seen.end,
+            events: self.events,
+            bytes,
+            path: String::new(),
+            min_time: seen.time.start,
+            max_time: seen.time.end,
+            min_ingest: seen.ingest.start,
+            max_ingest: seen.ingest.end,
+        })
+    }
+}
+
+/// Columns in the making; grown in place, nothing is allocated per event.
+struct Columns {
+    offset: Vec<i64>,
+    ingest: Vec<i64>,
+    time: Vec<i64>,
+    commit: Vec<i64>,
+    key: BinaryBuilder,
+    value: BinaryBuilder,
+    headers: ListBuilder<StructBuilder>,
+}
+
+impl Columns {
+    fn with_capacity(rows: usize, bytes: usize) -> Self {
+        let numbers = || Vec::with_capacity(rows);
+        let headers = StructBuilder::new(
+            schema::header_fields(),
+            vec![
+                Box::new(StringBuilder::new()),
+                Box::new(BinaryBuilder::new()),
+            ],
+        );
+        Self {
+            offset: numbers(),
+            ingest: numbers(),
+            time: numbers(),
+            commit: numbers(),
+            key: BinaryBuilder::with_capacity(rows, 0),
+            value: BinaryBuilder::with_capacity(rows, bytes),
+            headers: ListBuilder::with_capacity(headers, rows).with_field(schema::header()),
+        }
+    }
+
+    fn push(&mut self, batch: &Batch, row: usize) -> Result<()> {
+        let event = batch.get(row);
+        self.offset.push(event.offset.cast_signed());
+        self.ingest.push(event.ingest_time.micros());
+        self.time.push(event.row.time.micros());
+        self.commit.push(event.commit.0.cast_signed());
+        self.key.append_option(event.row.key);
+        self.value.append_option(event.row.value);
+        self.push_headers(event.row)?;
+        self.headers.append(true);
+        Ok(())
+    }
+
+    fn push_headers(&mut self, row: RowView<'_>) -> Result<()> {
+        let mut rest = row.headers;
+        while !rest.as_bytes().is_empty() {
+            let header = rest.next();
+            let builder = self.headers.values();
+            let (name, value) = header
+                .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
+            if let Some(names) = builder.field_builder::<StringBuilder>(0) {
+                names.append_value(name);
+            }
+            if let Some(values) = builder.field_builder::<BinaryBuilder>(1) {
+                values.append_value(value);
+            }
+            builder.append(true);
+        }
+        Ok(())
+    }
+
+    /// The arrays in the order of the schema.
+    fn finish(mut self, partition: u32, text: bool) -> Result<Vec<ArrayRef>> {
+        let rows = self.offset.len();
+        let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
+        let value: ArrayRef = match text {
+            true => {
+                let (offsets, bytes, nulls) = self.value.finish().into_parts();
+                let text = StringArray::try_new(offsets, bytes, nulls);
+                Arc::new(text.map_err(|error| Error::invalid(NOT_TEXT, error.to_string()))?)
+            }
+            false => Arc::new(self.value.finish()),
+        };
+        Ok(vec![
+            Arc::new(Int32Array::from(vec![partition.cast_signed(); rows])),
+            Arc::new(Int64Array::from(self.offset)),
+            Arc::new(time(self.ingest)),
+            Arc::new(time(self.time)),
+            Arc::new(self.key.finish()),
+            value,
+            Arc::new(self.headers.finish()),
+            Arc::new(Int64Array::from(self.commit)),
+        ])
+    }
+}
+
+/// Our error for a file that couldn't be written.
+fn not_written(error: &(dyn std::error::Error + 'static)) -> Error {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        let kind = one
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        if matches!(
+            kind,
+            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        ) {
+            return Error::new(
+                ErrorKind::StorageFull,
+                "storage-full",
+                "no space left to write a segment; make room",
+            );
+        }
+        cause = one.source();
+    }
+    Error::unavailable(
+        "segment-not-written",
+        format!("a segment can't be written: {error}"),
+    )
 }
