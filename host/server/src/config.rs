@@ -1,0 +1,266 @@
+//! Settings: `tidemill.toml`, overridden by `TIDEMILL_…` variables, overridden by flags.
+//!
+//! Every setting is one row of a table ([`keys::KEYS`]): its name, its doc, how it is read and how it
+//! is shown. The file, the variables, the flags and the reference configuration all go through it.
+
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use crate::suggest::nearest;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidemill_types::{ByteSize, Error, Result, limits};
+
+/// All settings of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// Where to listen; loopback only.
+    pub listen: SocketAddr,
+    /// HTTP.
+    pub http: Http,
+    /// Object storage.
+    pub storage: Storage,
+    /// The log; its directory is `dir`.
+    pub log: tidemill_log::Settings,
+    /// State in memory.
+    pub state: State,
+    /// Functions.
+    pub functions: Functions,
+    /// What the host says about itself.
+    pub telemetry: Telemetry,
+}
+
+/// Settings of the HTTP side.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// Largest body that is appended as a whole, before and after decompression.
+    pub body_bytes: ByteSize,
+    /// Largest event: key, value and headers together.
+    pub event_bytes: ByteSize,
+    /// How long an append waits for room before it is refused as busy.
+    pub busy_wait: Duration,
+    /// How long a request's head may take, and how long an idle connection is kept.
+    pub header_timeout: Duration,
+    /// How long a body may take; for a streamed body, how long each part of it may take.
+    pub body_timeout: Duration,
+    /// How long requests may go on after the host was asked to stop.
+    pub stop_timeout: Duration,
+    /// Most connections at a time; more wait to be accepted.
+    pub connections: usize,
+}
+
+/// Settings of object storage.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Storage {
+    /// A folder, `s3://…`, `gs://…` or `az://…`; empty: `objects` below the data directory.
+    pub url: String,
+    /// Options by name, as object_store names them (`aws_endpoint`).
+    pub options: BTreeMap<String, String>,
+}
+
+/// Settings of function state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Live values kept in memory.
+    pub memory_bytes: ByteSize,
+    /// Changed values that may wait to be written back.
+    pub dirty_bytes: ByteSize,
+}
+
+/// Settings of functions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Functions {
+    /// Threads that run functions; 0: as many as cores.
+    pub threads: usize,
+    /// Most instances at a time in the pool.
+    pub instances: u32,
+    /// Log lines kept in memory per function.
+    pub log_lines: usize,
+}
+
+/// Settings of the host's own log lines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Telemetry {
+    /// Least level, or a filter such as `info,tidemill_log=debug`.
+    pub level: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What flags say; they override everything else.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// `--dir`.
+    pub dir: Option<PathBuf>,
+    /// `--listen`.
+    pub listen: Option<String>,
+    /// Any other setting by name, as in `log.segment_bytes`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("tidemill-data"),
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            http: Http {
+                body_bytes: ByteSize::mib(32),
+                event_bytes: ByteSize(limits::EVENT_BYTES as u64),
+                busy_wait: Duration::from_secs(5),
+                header_timeout: Duration::from_secs(30),
+                body_timeout: Duration::from_secs(60),
+                stop_timeout: Duration::from_secs(10),
+                connections: 10_000,
+            },
+            storage: Storage::default(),
+            log: tidemill_log::Settings::default(),
+            state: State {
+                memory_bytes: ByteSize::mib(128),
+                dirty_bytes: ByteSize::mib(32),
+            },
+            functions: Functions {
+                threads: 0,
+                instances: 64,
+                log_lines: 1000,
+            },
+            telemetry: Telemetry {
+                level: "info".into(),
+                format: LogFormat::Text,
+            },
+        }
+    }
+}
+
+/// Variables that begin like settings and aren't: the program's own and those of its tests.
+const NO_SETTINGS: [&str; 3] = ["TIDEMILL_HOST", "TIDEMILL_CONFIG", "TIDEMILL_TEST_"];
+
+impl Config {
+    /// Settings from a file (none: the defaults), the environment's `TIDEMILL_…` variables
+    /// (`TIDEMILL_LOG__SEGMENT_BYTES`) and flags, each overriding those before.
+    ///
+    /// # Errors
+    /// `invalid-config` when the file can't be read, or a setting is unknown (the nearest known one is
+    /// named) or can't be; `not-loopback` for an address that would be open to others.
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Self> {
+        let mut config = Self::default();
+        if let Some(path) = file {
+            config.read_file(path)?;
+        }
+        for (variable, value) in env {
+            let Some(rest) = variable.strip_prefix("TIDEMILL_") else {
+                continue;
+            };
+            if NO_SETTINGS.iter().any(|name| variable.starts_with(name)) {
+                continue;
+            }
+            let key = rest.to_ascii_lowercase().replace("__", ".");
+            config.set(&key, &value).map_err(|e| e.at(&variable))?;
+        }
+        let flags = [
+            (
+                "dir",
+                overrides.dir.as_ref().map(|dir| dir.display().to_string()),
+            ),
+            ("listen", overrides.listen.clone()),
+        ];
+        for (key, value) in flags {
+            if let Some(value) = value {
+                config
+                    .set(key, &value)
+                    .map_err(|e| e.at(format!("--{key}")))?;
+            }
+        }
+        for (key, value) in &overrides.settings {
+            config
+                .set(key, value)
+                .map_err(|e| e.at(format!("--set {key}")))?;
+        }
+        crate::host::refuse_open_address(config.listen)?;
+        Ok(config)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<()> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| refused(format!("{shown} can't be read: {e}")))?;
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e| refused(format!("{shown} is not TOML: {e}")))?;
+        let mut flat = Vec::new();
+        flatten("", table, &mut flat);
+        for (key, value) in flat {
+            self.set(&key, &value).map_err(|e| e.at(&shown))?;
+        }
+        Ok(())
+    }
+
+    /// Sets one setting by its name.
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if let Some(option) = key.strip_prefix("storage.options.") {
+            self.storage
+                .options
+                .insert(option.to_owned(), value.to_owned());
+            return Ok(());
+        }
+        let Some(row) = keys::KEYS.iter().find(|row| row.name == key) else {
+            let near = nearest(key, keys::KEYS.iter().map(|row| row.name));
+            return Err(refused(match near {
+                Some(near) => format!("there is no setting {key:?}; did you mean {near:?}?"),
+                None => format!("there is no setting {key:?}; deploy/tidemill.toml lists them all"),
+            }));
+        };
+        (row.read)(self, value).map_err(|why| refused(format!("{key} = {value:?}: {why}")))
+    }
+
+    /// The configuration with every setting, its doc and its value, as a file that reads back as itself.
+    pub fn to_toml(&self) -> String {
+        keys::write(self)
+    }
+
+    /// Where objects are kept.
+    pub(crate) fn storage_url(&self) -> String {
+        if self.storage.url.is_empty() {
+            self.dir.join("objects").display().to_string()
+        } else {
+            self.storage.url.clone()
+        }
+    }
+}
+
+fn refused(detail: String) -> Error {
+    Error::invalid("invalid-config", detail)
+}
+
+/// Turns nested tables into `section.key` and text.
+fn flatten(prefix: &str, table: toml::Table, out: &mut Vec<(String, String)>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() {
+            name
+        } else {
+            format!("{prefix}.{name}")
+        };
+        match value {
+            toml::Value::Table(table) => flatten(&key, table, out),
+            toml::Value::String(text) => out.push((key, text)),
+            other => out.push((key, other.to_string())),
+        }
+    }
+}

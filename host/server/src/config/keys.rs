@@ -1,0 +1,150 @@
+//! The table of settings.
+
+use super::{Config, LogFormat};
+use std::fmt::Write;
+use std::time::Duration;
+use tidemill_types::{ByteSize, format_duration, parse_duration};
+
+/// One setting.
+pub(super) struct Key {
+    /// `section.key`, or `key` at the top.
+    pub(super) name: &'static str,
+    doc: &'static str,
+    /// Reads it from text; an error says what would be right.
+    pub(super) read: fn(&mut Config, &str) -> Result<(), String>,
+    show: fn(&Config) -> String,
+}
+
+fn bytes(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|e: tidemill_types::Error| e.detail)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|e| e.detail)
+}
+
+fn whole<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "write a whole number".to_owned())
+}
+
+fn quoted(value: impl std::fmt::Display) -> String {
+    toml::Value::String(value.to_string()).to_string()
+}
+
+macro_rules! keys {
+    ($($name:literal, $doc:literal, $($field:ident).+, $read:expr, $show:expr;)*) => {
+        /// Every setting, in the order of the reference configuration.
+        pub(super) const KEYS: &[Key] = &[$(Key {
+            name: $name,
+            doc: $doc,
+            read: |config, text| { config.$($field).+ = $read(text)?; Ok(()) },
+            show: |config| $show(&config.$($field).+),
+        }),*];
+    };
+}
+
+keys! {
+    "dir", "The data directory; one host per directory.", dir, |t: &str| Ok::<_, String>(t.into()), |v: &std::path::PathBuf| quoted(v.display());
+    "listen", "Address to listen on; loopback only, as long as there is no authentication.", listen,
+        |t: &str| t.parse().map_err(|_| "write an address and a port, as in \"127.0.0.1:7070\"".to_owned()), quoted;
+
+    "http.body_bytes", "Largest body that is appended as a whole, before and after decompression; streamed NDJSON may be longer.",
+        http.body_bytes, body_bytes, quoted;
+    "http.event_bytes", "Largest event: key, value and headers together.", http.event_bytes, bytes, quoted;
+    "http.busy_wait", "How long an append waits for room before it is refused as busy.", http.busy_wait, duration, |v: &Duration| quoted(format_duration(*v));
+    "http.header_timeout", "How long a request's head may take, and how long an idle connection is kept.",
+        http.header_timeout, duration, |v: &Duration| quoted(format_duration(*v));
+    "http.body_timeout", "How long a request's body may take; for streamed NDJSON, how long a pause in it may be.",
+        http.body_timeout, duration, |v: &Duration| quoted(format_duration(*v));
+    "http.stop_timeout", "How long requests may go on after the host was asked to stop.", http.stop_timeout, duration, |v: &Duration| quoted(format_duration(*v));
+    "http.connections", "Most connections at a time; more wait to be accepted.", http.connections, connections, usize::to_string;
+
+    "storage.url", "Where objects are kept: a folder, s3://bucket/prefix, gs://… or az://…; empty: \"objects\" in the data directory. Further options go into [storage.options] (aws_endpoint, aws_region, …).",
+        storage.url, |t: &str| Ok::<_, String>(t.to_owned()), quoted;
+
+    "log.journal_file_bytes", "Size of one journal file.", log.journal_file_bytes, bytes, quoted;
+    "log.tail_bytes", "Events kept in memory for readers.", log.tail_bytes, bytes, quoted;
+    "log.in_flight_bytes", "Bytes that may be appended and not yet durable; beyond it appends wait.", log.in_flight_bytes, bytes, quoted;
+    "log.segment_bytes", "A partition with this much unsealed is sealed into a segment.", log.segment_bytes, bytes, quoted;
+    "log.segment_age", "A partition whose oldest unsealed event is this old is sealed.", log.segment_age, duration, |v: &Duration| quoted(format_duration(*v));
+    "log.snapshot_bytes", "Bytes of journal after which a snapshot of the state is taken.", log.snapshot_bytes, bytes, quoted;
+    "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
+
+    "state.memory_bytes", "Live values of functions kept in memory.", state.memory_bytes, bytes, quoted;
+    "state.dirty_bytes", "Changed values that may wait to be written back.", state.dirty_bytes, bytes, quoted;
+
+    "functions.threads", "Threads that run functions; 0: as many as cores.", functions.threads, whole, usize::to_string;
+    "functions.instances", "Most live instances in the pool.", functions.instances, whole, u32::to_string;
+    "functions.log_lines", "Log lines kept in memory per function.", functions.log_lines, whole, usize::to_string;
+
+    "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
+        telemetry.level, level, quoted;
+    "telemetry.format", "How log lines look: text or json.", telemetry.format, format, show_format;
+}
+
+fn body_bytes(text: &str) -> Result<ByteSize, String> {
+    let most = ByteSize(tidemill_types::limits::FRAME_BYTES as u64 / 4 * 3);
+    let size = bytes(text)?;
+    if size > most {
+        Err(format!(
+            "one request is one frame, so it may be {most} at most"
+        ))
+    } else {
+        Ok(size)
+    }
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match whole(text)? {
+        0 => Err("at least one connection is needed".into()),
+        n => Ok(n),
+    }
+}
+
+fn level(text: &str) -> Result<String, String> {
+    text.parse::<tracing_subscriber::filter::Targets>()
+        .map(|_| text.to_owned())
+        .map_err(|_| {
+            "write error, warn, info, debug, trace or a filter such as \"info,tidemill_log=debug\""
+                .into()
+        })
+}
+
+fn format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("write \"text\" or \"json\"".into()),
+    }
+}
+
+fn show_format(format: &LogFormat) -> String {
+    quoted(match format {
+        LogFormat::Text => "text",
+        LogFormat::Json => "json",
+    })
+}
+
+/// All settings as a file.
+pub(super) fn write(config: &Config) -> String {
+    let mut out = String::from(
+        "# Every setting of Tidemill with its default. Each can also be given as a variable, as in\n\
+         # TIDEMILL_LOG__SEGMENT_BYTES=64MiB, and overridden by flags.\n\n",
+    );
+    let mut section = "";
+    for key in KEYS {
+        let (in_section, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+        if in_section != section {
+            section = in_section;
+            let _ = write!(out, "\n[{section}]\n");
+        }
+        let _ = write!(out, "# {}\n{name} = {}\n", key.doc, (key.show)(config));
+    }
+    if !config.storage.options.is_empty() {
+        out.push_str("\n[storage.options]\n");
+        for (name, value) in &config.storage.options {
+            let _ = writeln!(out, "{} = {}", quoted(name), quoted(value));
+        }
+    }
+    out
+}

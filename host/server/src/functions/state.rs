@@ -1,0 +1,167 @@
+//! State of a function, as it is committed: one key, or the entries of a slot.
+
+use super::found;
+use crate::app::{App, Shared, not_found};
+use crate::body::json_text_answer;
+use crate::problem::{Answer, Problem};
+use crate::query::Params;
+use crate::read::{json_or_base64, text_or_base64};
+use crate::suggest::nearest;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use tidemill_processor::StateEntry;
+use tidemill_types::{Error, Result};
+
+/// Query parameters.
+pub(crate) const STATE_QUERY: &[&str] = &["slot", "key", "key_base64", "prefix", "limit", "after"];
+
+const DEFAULT_ENTRIES: usize = 100;
+const MOST_ENTRIES: usize = 10_000;
+
+/// Shows state.
+pub(crate) async fn state(
+    State(app): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let params = Params::read(query.as_deref(), STATE_QUERY)?;
+    let slot = slot(&app, &name, &params)?;
+    let key = match (params.get("key"), params.parse_own("key_base64", decode)?) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::because(
+                "invalid-request",
+                "give key or key_base64, not both",
+            ));
+        }
+        (Some(text), None) => Some(text.as_bytes().to_vec()),
+        (None, bytes) => bytes,
+    };
+    let mut out = Vec::new();
+    match key {
+        Some(key) => {
+            for other in ["prefix", "limit", "after"] {
+                if params.get(other).is_some() {
+                    return Err(Problem::because(
+                        "invalid-request",
+                        format!("{other} is for listing; it doesn't go with a key"),
+                    ));
+                }
+            }
+            let entry = found(
+                &app,
+                &name,
+                app.processor.state_get(&name, &slot, &key).await,
+            )?;
+            write_entry(&mut out, &slot, &entry);
+        }
+        None => list(&app, &name, &slot, &params, &mut out).await?,
+    }
+    Ok(json_text_answer(StatusCode::OK, out))
+}
+
+/// The slot asked for; a function with one slot needs no name for it.
+fn slot(app: &App, name: &str, params: &Params<'_>) -> Answer<String> {
+    let report = found(app, name, app.processor.describe(name))?;
+    let slots: Vec<&str> = report
+        .manifest
+        .slots
+        .iter()
+        .map(|slot| slot.name.as_str())
+        .collect();
+    match (params.get("slot"), slots.as_slice()) {
+        (Some(asked), _) if slots.contains(&asked) => Ok(asked.to_owned()),
+        (Some(asked), _) => Err(Problem::because(
+            "slot-not-found",
+            not_found("slot", asked, nearest(asked, slots.iter().copied())),
+        )),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, []) => Err(Problem::because(
+            "slot-not-found",
+            format!("The function {name:?} keeps no state."),
+        )),
+        (None, _) => Err(Problem::because(
+            "invalid-request",
+            format!("slot is needed: one of {}", slots.join(", ")),
+        )),
+    }
+}
+
+async fn list(
+    app: &App,
+    name: &str,
+    slot: &str,
+    params: &Params<'_>,
+    out: &mut Vec<u8>,
+) -> Answer<()> {
+    let limit = params
+        .parse::<usize>("limit", "write a whole number")?
+        .unwrap_or(DEFAULT_ENTRIES);
+    if !(1..=MOST_ENTRIES).contains(&limit) {
+        return Err(Problem::because(
+            "invalid-request",
+            format!("limit={limit}: 1 to {MOST_ENTRIES} entries can be asked for"),
+        ));
+    }
+    let after = params.parse_own("after", read_after)?;
+    let prefix = params.get("prefix").unwrap_or_default().as_bytes();
+    let entries = found(
+        app,
+        name,
+        app.processor
+            .state_list(name, slot, prefix, after, limit)
+            .await,
+    )?;
+    out.extend_from_slice(b"{\"entries\":[");
+    for (nth, entry) in entries.iter().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        write_entry(out, slot, entry);
+    }
+    let next = entries.last().filter(|_| entries.len() == limit);
+    let next = next.map_or("null".to_owned(), |last| {
+        format!(
+            "\"{}:{}\"",
+            last.partition,
+            URL_SAFE_NO_PAD.encode(&last.key)
+        )
+    });
+    out.extend_from_slice(format!("],\"next\":{next}}}").as_bytes());
+    Ok(())
+}
+
+fn write_entry(out: &mut Vec<u8>, slot: &str, entry: &StateEntry) {
+    out.extend_from_slice(
+        format!(
+            "{{\"slot\":{},\"partition\":{},",
+            serde_json::Value::from(slot),
+            entry.partition
+        )
+        .as_bytes(),
+    );
+    text_or_base64(out, "key", &entry.key);
+    out.push(b',');
+    json_or_base64(out, &entry.value);
+    out.push(b'}');
+}
+
+fn decode(text: &str) -> Result<Vec<u8>> {
+    STANDARD
+        .decode(text)
+        .map_err(|error| Error::invalid("invalid-request", format!("not base64: {error}")))
+}
+
+/// `partition:key`, the key in URL-safe base64, as `next` of an answer gives it.
+fn read_after(text: &str) -> Result<(u32, Bytes)> {
+    let read = || {
+        let (partition, key) = text.split_once(':')?;
+        Some((
+            partition.parse().ok()?,
+            URL_SAFE_NO_PAD.decode(key).ok()?.into(),
+        ))
+    };
+    read().ok_or_else(|| Error::invalid("invalid-request", "use next of an earlier answer"))
+}

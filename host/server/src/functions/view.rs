@@ -1,0 +1,124 @@
+//! Functions as they are shown.
+
+use serde_json::{Map, Value, json};
+use tidemill_processor::{
+    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, TaskReport,
+};
+
+/// Members that a deployment and a description share.
+fn manifest(manifest: &Manifest) -> Map<String, Value> {
+    let mut shown = Map::new();
+    shown.insert("description".into(), json!(manifest.description));
+    shown.insert(
+        "inputs".into(),
+        manifest
+            .inputs
+            .iter()
+            .map(|input| json!(input.topic.as_str()))
+            .collect(),
+    );
+    let outputs: Map<_, _> = manifest
+        .outputs
+        .iter()
+        .map(|output| (output.name.clone(), json!(output.topic.as_str())))
+        .collect();
+    shown.insert("outputs".into(), outputs.into());
+    let slots: Map<_, _> = manifest
+        .slots
+        .iter()
+        .map(|slot| (slot.name.clone(), json!(slot.kind)))
+        .collect();
+    shown.insert("state".into(), slots.into());
+    // Nothing can be granted yet that would make a function depend on the outside.
+    shown.insert("deterministic".into(), json!(true));
+    shown
+}
+
+/// What a deployment came to.
+pub(super) fn deployed(
+    deployed: &Deployed,
+    report: Option<&FunctionReport>,
+    dry_run: bool,
+) -> Value {
+    let mut shown = manifest(&deployed.manifest);
+    shown.extend([
+        ("name".to_owned(), json!(deployed.manifest.name.as_str())),
+        ("version".to_owned(), json!(deployed.version)),
+        ("digest".to_owned(), json!(deployed.digest)),
+        ("bytes".to_owned(), json!(deployed.bytes)),
+        ("imports".to_owned(), json!(deployed.imports)),
+        ("compile_ms".to_owned(), json!(deployed.compile_ms)),
+        ("changed".to_owned(), json!(deployed.changed)),
+        ("dry_run".to_owned(), json!(dry_run)),
+        (
+            "status".to_owned(),
+            json!(report.map(|report| status(report.status))),
+        ),
+    ]);
+    shown.into()
+}
+
+/// A function with its tasks and counts.
+pub(super) fn report(report: &FunctionReport) -> Value {
+    let mut shown = manifest(&report.manifest);
+    shown.extend([
+        ("name".to_owned(), json!(report.name.as_str())),
+        ("version".to_owned(), json!(report.version)),
+        ("digest".to_owned(), json!(report.digest)),
+        ("bytes".to_owned(), json!(report.bytes)),
+        ("imports".to_owned(), json!(report.imports)),
+        ("status".to_owned(), json!(status(report.status))),
+        ("status_reason".to_owned(), json!(report.status_reason)),
+        ("tasks".to_owned(), report.tasks.iter().map(task).collect()),
+        ("counts".to_owned(), counts(&report.counts)),
+    ]);
+    shown.into()
+}
+
+fn status(status: FunctionStatus) -> &'static str {
+    match status {
+        FunctionStatus::Running => "running",
+        FunctionStatus::Paused => "paused",
+        FunctionStatus::Retrying => "retrying",
+        FunctionStatus::Stopped => "stopped",
+    }
+}
+
+fn task(task: &TaskReport) -> Value {
+    json!({
+        "topic": task.topic,
+        "partition": task.partition,
+        "position": task.position,
+        "end": task.end,
+        "lag": task.lag,
+        "lag_seconds": task.lag_seconds,
+        "watermark": task.watermark.map(|time| time.to_string()),
+        "status": status(task.status),
+        "status_reason": task.status_reason,
+    })
+}
+
+fn counts(counts: &Counts) -> Value {
+    json!({
+        "in": counts.events_in,
+        "emitted": counts.emitted,
+        "filtered": counts.filtered,
+        "skipped": counts.skipped,
+        "dead_lettered": counts.dead_lettered,
+        "late": counts.late,
+        "effective": counts.effective,
+        "retrying": counts.retrying,
+    })
+}
+
+/// A line of a function's log.
+pub(super) fn line(line: &FunctionLogLine) -> Value {
+    json!({
+        "time": line.time.to_string(),
+        "level": line.level,
+        "version": line.version,
+        "partition": line.partition,
+        "offset": line.offset,
+        "message": line.message,
+    })
+}

@@ -1,0 +1,260 @@
+//! A host: its parts opened in order, served, and closed in the opposite order.
+
+use crate::app::App;
+use crate::config::Config;
+use crate::metrics::HttpMetrics;
+use crate::serve::serve;
+use crate::telemetry::start_telemetry;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use tidemill_env::files::Disk;
+use tidemill_env::metrics::Metrics;
+use tidemill_env::objects::Objects;
+use tidemill_env::{Clock, Random, Shutdown};
+use tidemill_log::Log;
+use tidemill_processor::{Processor, StateRecovery};
+use tidemill_state::Store;
+use tidemill_types::{Error, ErrorKind, Result};
+use tidemill_wasm::Sandbox;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Serves a host on `listener` until `shutdown`; then stops accepting, lets requests finish within
+/// `http.stop_timeout`, stops the functions at a transaction border and closes the log.
+///
+/// # Errors
+/// What keeps the host from starting (`directory-in-use`, `not-loopback`, `Corrupt`, …), and
+/// `unavailable` when the log stopped by itself: then the process should end with a failure.
+pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> Result<()> {
+    start_telemetry(&config.telemetry);
+    let address = listener
+        .local_addr()
+        .map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
+    refuse_open_address(address)?;
+    let parts = Parts::open(&config).await?;
+    tracing::info!(%address, dir = %config.dir.display(), "serving");
+    let served = parts.serve(&config, listener, shutdown).await;
+    let closed = parts.close().await;
+    tracing::info!("stopped");
+    served.and(closed)
+}
+
+/// Refuses an address that others could reach: there is no authentication.
+///
+/// # Errors
+/// `not-loopback`.
+pub(crate) fn refuse_open_address(address: SocketAddr) -> Result<()> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    let detail = format!(
+        "{address} could be reached by others, and there is no authentication yet: listen on 127.0.0.1 or [::1], and put a proxy that authenticates in front"
+    );
+    Err(Error::invalid("not-loopback", detail))
+}
+
+/// What a host is made of.
+struct Parts {
+    state: Store,
+    log: Log,
+    processor: Processor,
+    clock: Clock,
+    random: Random,
+    metrics: Metrics,
+}
+
+impl Parts {
+    async fn open(config: &Config) -> Result<Self> {
+        let (clock, random, metrics) = (Clock::system(), Random::system(), Metrics::default());
+        create_dir(&config.dir)?;
+        let options: Vec<_> = config.storage.options.clone().into_iter().collect();
+        let objects = Objects::open(&config.storage_url(), &options)?;
+        probe_once(&config.dir, &objects, &random).await?;
+        let settings = tidemill_state::Settings {
+            dir: config.dir.join("state"),
+            memory_bytes: config.state.memory_bytes,
+            dirty_bytes: config.state.dirty_bytes,
+        };
+        let state = Store::open(settings, &metrics)?;
+        let settings = tidemill_log::Settings {
+            dir: config.dir.clone(),
+            ..config.log.clone()
+        };
+        let mut recovery = StateRecovery::new(state.clone(), objects.clone());
+        let log = Log::open(
+            settings,
+            Arc::new(Disk),
+            objects.clone(),
+            clock.clone(),
+            random.clone(),
+            &metrics,
+            &mut recovery,
+        )
+        .await?;
+        let settings = tidemill_wasm::Settings {
+            cache_dir: Some(config.dir.join("cache")),
+            instances: config.functions.instances,
+        };
+        let sandbox = Sandbox::new(settings)?;
+        let settings = tidemill_processor::Settings {
+            threads: config.functions.threads,
+            log_lines: config.functions.log_lines,
+        };
+        let processor = Processor::open(
+            settings,
+            log.clone(),
+            state.clone(),
+            sandbox,
+            objects,
+            clock.clone(),
+            random.clone(),
+            &metrics,
+        )
+        .await?;
+        Ok(Self {
+            state,
+            log,
+            processor,
+            clock,
+            random,
+            metrics,
+        })
+    }
+
+    /// Serves until asked to stop or until the log stops by itself.
+    async fn serve(
+        &self,
+        config: &Config,
+        listener: TcpListener,
+        shutdown: Shutdown,
+    ) -> Result<()> {
+        let app = Arc::new(App {
+            http: config.http.clone(),
+            log: self.log.clone(),
+            processor: self.processor.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            counted: HttpMetrics::new(&self.metrics),
+            metrics: self.metrics.clone(),
+            stopping: Shutdown::new(),
+            sticky: AtomicU32::new(0),
+        });
+        let stop = shutdown.child_token();
+        let watching = tokio::spawn(log_stopped(self.log.clone(), stop.clone()));
+        serve(app, listener, stop.clone()).await;
+        stop.cancel();
+        match watching.await {
+            Ok(true) => Err(Error::unavailable(
+                "unavailable",
+                "the log stopped because storage failed; the host's log says why. Start the host again once that is mended",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes in the opposite order of opening.
+    async fn close(&self) -> Result<()> {
+        self.processor.stop().await;
+        self.state.close();
+        self.log.close().await
+    }
+}
+
+/// Waits until the log stops by itself (true; also asks the host to stop) or the host is asked to stop.
+async fn log_stopped(log: Log, stop: Shutdown) -> bool {
+    let mut durable = log.durable();
+    let ended = async { while durable.changed().await.is_ok() {} };
+    let by_itself = tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        () = ended => true,
+    };
+    if by_itself {
+        tracing::error!("the log has stopped; the host stops too");
+        stop.cancel();
+    }
+    by_itself
+}
+
+fn create_dir(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::StorageFull {
+            ErrorKind::StorageFull
+        } else {
+            ErrorKind::Unavailable
+        };
+        Error::new(
+            kind,
+            "unavailable",
+            format!(
+                "the data directory {} can't be made: {error}",
+                dir.display()
+            ),
+        )
+    })
+}
+
+/// Proves at a directory's first start that its storage can be used.
+async fn probe_once(dir: &Path, objects: &Objects, random: &Random) -> Result<()> {
+    if dir.join("journal").exists() {
+        return Ok(());
+    }
+    objects.probe(&random.nonce()).await
+}
+
+/// A host in this process, on an address of its own.
+pub struct Host {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    running: JoinHandle<Result<()>>,
+}
+
+impl Host {
+    /// Starts a host; it answers when this returns. `config.listen` may have port 0.
+    ///
+    /// # Errors
+    /// As [`run`], and when the address can't be listened on.
+    pub async fn start(config: Config) -> Result<Self> {
+        refuse_open_address(config.listen)?;
+        let listener = TcpListener::bind(config.listen).await.map_err(|e| {
+            Error::unavailable(
+                "unavailable",
+                format!("{} can't be listened on: {e}", config.listen),
+            )
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| Error::internal(format!("the listener has no address: {e}")))?;
+        let parts = Parts::open(&config).await?;
+        let shutdown = Shutdown::new();
+        let asked = shutdown.clone();
+        let running = tokio::spawn(async move {
+            let served = parts.serve(&config, listener, asked).await;
+            let closed = parts.close().await;
+            served.and(closed)
+        });
+        Ok(Self {
+            address,
+            shutdown,
+            running,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops it as [`run`] stops.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub async fn stop(self) -> Result<()> {
+        self.shutdown.cancel();
+        self.running
+            .await
+            .map_err(|e| Error::internal(format!("the host ended early: {e}")))?
+    }
+}

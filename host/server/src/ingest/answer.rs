@@ -1,0 +1,121 @@
+//! What an append is answered with.
+
+use super::rows::Refusal;
+use crate::body::json_text_answer;
+use crate::problem::Problem;
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use std::fmt::Write;
+use tidemill_log::{AckMode, Written};
+
+/// Where events landed, over all frames of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Landed {
+    /// Events.
+    pub(crate) count: u64,
+    /// First and last offset by partition, in order.
+    partitions: Vec<Written>,
+}
+
+impl Landed {
+    /// Adds what one frame brought.
+    pub(crate) fn add(&mut self, count: usize, written: &[Written]) {
+        self.count += count as u64;
+        for written in written {
+            match self
+                .partitions
+                .binary_search_by_key(&written.at.partition, |known| known.at.partition)
+            {
+                Ok(known) => self.partitions[known].last = written.last,
+                Err(place) => self.partitions.insert(place, *written),
+            }
+        }
+    }
+
+    /// As JSON members, without braces.
+    fn write(&self, out: &mut String) {
+        let _ = write!(out, "\"count\":{},\"partitions\":[", self.count);
+        for (nth, written) in self.partitions.iter().enumerate() {
+            let comma = if nth == 0 { "" } else { "," };
+            let (partition, first, last) = (written.at.partition, written.first, written.last);
+            let _ = write!(
+                out,
+                "{comma}{{\"partition\":{partition},\"first\":{first},\"last\":{last},\"end\":{}}}",
+                last + 1
+            );
+        }
+        out.push(']');
+    }
+
+    /// As a member of a problem, with the last line that is written.
+    pub(crate) fn to_json(&self, last_line: u64) -> serde_json::Value {
+        let mut text = String::from("{");
+        self.write(&mut text);
+        let _ = write!(text, ",\"line\":{last_line}}}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+}
+
+/// What an acknowledgement meant.
+pub(crate) fn ack_name(ack: AckMode) -> &'static str {
+    match ack {
+        AckMode::Fsync => "fsync",
+        AckMode::Memory => "memory",
+    }
+}
+
+/// The answer to an append that landed.
+pub(crate) fn accepted(
+    landed: &Landed,
+    ack: AckMode,
+    refused: u64,
+    refusals: &[Refusal],
+) -> Response<Body> {
+    let mut out = String::with_capacity(128 + 64 * landed.partitions.len());
+    out.push('{');
+    landed.write(&mut out);
+    let _ = write!(out, ",\"ack\":\"{}\"", ack_name(ack));
+    if refused > 0 {
+        let listed: Vec<_> = refusals.iter().map(Refusal::to_json).collect();
+        let _ = write!(
+            out,
+            ",\"refused\":{refused},\"errors\":{}",
+            serde_json::Value::from(listed)
+        );
+    }
+    out.push('}');
+    json_text_answer(StatusCode::OK, out)
+}
+
+/// The problem of refused events; nothing was written.
+pub(crate) fn refused(refused: u64, refusals: &[Refusal]) -> Problem {
+    let Some(first) = refusals.first() else {
+        return Problem::new("empty-body", "The body holds no event.");
+    };
+    let place = match first.line {
+        Some(line) => format!("line {line}"),
+        None => format!("index {}", first.index),
+    };
+    let of = if refused == 1 {
+        "1 event is".to_owned()
+    } else {
+        format!("{refused} events are")
+    };
+    let code = if refusals.iter().all(|refusal| refusal.too_large) {
+        "too-large"
+    } else {
+        "invalid-events"
+    };
+    let at = if first.pointer.is_empty() {
+        String::new()
+    } else {
+        format!(" at {}", first.pointer)
+    };
+    let listed: Vec<_> = refusals.iter().map(Refusal::to_json).collect();
+    Problem::new(
+        code,
+        format!("{of} refused; the first, {place}{at}: {}.", first.reason),
+    )
+    .member("errors", listed)
+    .member("refused", refused)
+}

@@ -1,0 +1,143 @@
+//! What a request says about its events before its body is read: form, encoding, keys, times.
+
+use super::forms::Each;
+use super::intake::{Intake, KeyFrom, TimeSource};
+use super::pointer::Pointer;
+use super::times::read_time;
+use super::{QUERY, TYPES};
+use crate::app::App;
+use crate::body::Encoding;
+use crate::problem::{Answer, Problem};
+use crate::query::Params;
+use axum::http::{HeaderMap, header, request::Parts};
+use tidemill_log::{Format, TimeFrom, TimeUnit, Topic};
+
+/// Form of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// One JSON value, or an array of them.
+    Document(Each),
+    /// A JSON value a line.
+    Lines(Each),
+    /// Row heads and payload.
+    Packed,
+    /// One event as it is.
+    Raw,
+}
+
+/// How a request's body is taken.
+pub(super) struct Plan {
+    pub(super) form: Form,
+    pub(super) encoding: Encoding,
+    pub(super) intake: Intake,
+}
+
+impl Plan {
+    /// Reads the request's head.
+    pub(super) fn of(app: &App, topic: &Topic, parts: &Parts) -> Answer<Self> {
+        let params = Params::read(parts.uri.query(), QUERY)?;
+        let settings = &topic.settings;
+        let form = form_of(&parts.headers, settings.format)?;
+        let encoding = Encoding::of(&parts.headers)?;
+        let now = app.clock.now().micros();
+        let event_time = header_time(&parts.headers, "event-time", TimeUnit::Rfc3339)?;
+        if event_time.is_some() && form == Form::Packed {
+            return Err(Problem::because(
+                "invalid-request",
+                "the header Event-Time is for a single event; packed rows carry their times",
+            ));
+        }
+        let time = match (event_time, &settings.time) {
+            (Some(time), _) => TimeSource::Given(time),
+            (None, TimeFrom::Ingest) => TimeSource::Given(now),
+            (None, TimeFrom::Value { pointer, unit }) => {
+                TimeSource::Pointer(Pointer::read(pointer)?, *unit)
+            }
+            (None, TimeFrom::Header { name, unit }) => {
+                match header_time(&parts.headers, name, *unit)? {
+                    Some(time) => TimeSource::Given(time),
+                    None => TimeSource::Header(name.clone(), *unit),
+                }
+            }
+        };
+        let intake = Intake {
+            partitions: settings.partitions,
+            format: settings.format,
+            key: key_from(&params, topic)?,
+            time,
+            now,
+            single: event_time.is_some(),
+            event_bytes: app.http.event_bytes.as_usize(),
+            continue_on_error: params
+                .one_of("on_error", &[("refuse", false), ("continue", true)])?
+                .unwrap_or(false),
+            sticky: app.sticky_partition(settings.partitions),
+        };
+        Ok(Self {
+            form,
+            encoding,
+            intake,
+        })
+    }
+}
+
+fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
+    match (
+        params.get("key"),
+        params.parse_own("key_pointer", Pointer::read)?,
+    ) {
+        (Some(_), Some(_)) => Err(Problem::because(
+            "invalid-request",
+            "give key or key_pointer, not both",
+        )),
+        (Some(key), None) => Ok(KeyFrom::Fixed(key.as_bytes().to_vec())),
+        (None, Some(pointer)) => Ok(KeyFrom::Pointer(pointer)),
+        (None, None) => match &topic.settings.key {
+            Some(pointer) => Ok(KeyFrom::Pointer(Pointer::read(pointer)?)),
+            None => Ok(KeyFrom::Null),
+        },
+    }
+}
+
+fn header_time(headers: &HeaderMap, name: &str, unit: TimeUnit) -> Answer<Option<i64>> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or("?");
+    read_time(text, unit).map(Some).map_err(|reason| {
+        Problem::because("invalid-time", format!("the header {name:?}: {reason}"))
+    })
+}
+
+/// The form that `Content-Type` names.
+pub(super) fn form_of(headers: &HeaderMap, format: Format) -> Answer<Form> {
+    let given = headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.to_str().unwrap_or("?"));
+    let essence = given.map(|value| {
+        value
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    });
+    Ok(match essence.as_deref() {
+        Some("application/json") => Form::Document(Each::Value),
+        Some("application/x-ndjson" | "application/ndjson") => Form::Lines(Each::Value),
+        Some("application/vnd.tidemill.events+json") => Form::Document(Each::Typed),
+        Some("application/vnd.tidemill.events+ndjson") => Form::Lines(Each::Typed),
+        Some("application/vnd.tidemill.batch") => Form::Packed,
+        other if format == Format::Json => {
+            let got = other.map_or_else(
+                || "The header Content-Type is missing".to_owned(),
+                |other| format!("Content-Type {other:?} is not taken"),
+            );
+            return Err(Problem::because(
+                "unsupported-media-type",
+                format!("{got}; this topic takes {}", TYPES.join(", ")),
+            ));
+        }
+        _ => Form::Raw,
+    })
+}

@@ -1,0 +1,201 @@
+//! `GET /v1/topics/{topic}/events`: a page, a long poll, or a stream of server-sent events.
+
+mod cursor;
+mod event;
+mod gather;
+mod position;
+mod sse;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use event::{json_or_base64, text_or_base64};
+
+use crate::app::{App, Shared};
+use crate::problem::{Answer, Problem};
+use crate::query::Params;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use cursor::Cursor;
+use gather::{Page, Want};
+use std::fmt::Write;
+use std::time::Duration;
+use tidemill_log::{ReadLimit, Topic};
+use tidemill_types::{ByteSize, limits, parse_duration};
+
+/// Query parameters.
+pub(crate) const QUERY: &[&str] = &[
+    "partition",
+    "offset",
+    "cursor",
+    "from",
+    "time",
+    "limit",
+    "max_bytes",
+    "wait",
+    "clamp",
+];
+/// Content types of answers.
+pub(crate) const TYPES: &[&str] = &[
+    "application/json",
+    "application/x-ndjson",
+    "text/event-stream",
+];
+
+/// The cursor to go on with, where the body has no place for it.
+const NEXT: HeaderName = HeaderName::from_static("tidemill-next");
+const DEFAULT_EVENTS: usize = 100;
+const DEFAULT_BYTES: usize = 1 << 20;
+/// Most key, value and header bytes of one answer.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// How the answer looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Json,
+    Lines,
+    Events,
+}
+
+/// Reads events.
+pub(crate) async fn get(
+    State(app): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let topic = app.topic(&name)?;
+    let params = Params::read(query.as_deref(), QUERY)?;
+    let form = form_of(&headers)?;
+    let want = Want {
+        limit: limit(&params)?,
+        wait: wait(&params)?,
+    };
+    let cursor = position::start(&app, &topic, &params, last_event_id(&headers, form)?).await?;
+    match form {
+        Form::Events => Ok(sse::answer(app, topic, cursor, want.limit)),
+        Form::Json | Form::Lines => {
+            let page = gather::page(&app, &topic, cursor, want).await?;
+            Ok(render(&topic, &page, form))
+        }
+    }
+}
+
+fn limit(params: &Params<'_>) -> Answer<ReadLimit> {
+    let events = params
+        .parse::<usize>("limit", "write a whole number")?
+        .unwrap_or(DEFAULT_EVENTS);
+    if !(1..=limits::READ_EVENTS).contains(&events) {
+        return Err(Problem::because(
+            "invalid-request",
+            format!(
+                "limit={events}: 1 to {} events can be asked for",
+                limits::READ_EVENTS
+            ),
+        ));
+    }
+    let bytes = params.parse_own("max_bytes", str::parse::<ByteSize>)?;
+    if let Some(bytes) = bytes.filter(|bytes| bytes.0 > MOST_BYTES) {
+        return Err(Problem::because(
+            "invalid-request",
+            format!(
+                "max_bytes={bytes}: {} can be asked for at most",
+                ByteSize(MOST_BYTES)
+            ),
+        ));
+    }
+    Ok(ReadLimit {
+        events,
+        bytes: bytes.map_or(DEFAULT_BYTES, ByteSize::as_usize),
+    })
+}
+
+fn wait(params: &Params<'_>) -> Answer<Duration> {
+    let wait = params
+        .parse_own("wait", parse_duration)?
+        .unwrap_or_default();
+    if wait > Duration::from_secs(limits::READ_WAIT_SECONDS) {
+        return Err(Problem::because(
+            "invalid-request",
+            format!("wait: {}s can be waited at most", limits::READ_WAIT_SECONDS),
+        ));
+    }
+    Ok(wait)
+}
+
+/// The form that `Accept` asks for; the first that we have, whatever its weight.
+fn form_of(headers: &HeaderMap) -> Answer<Form> {
+    let Some(accept) = headers.get(header::ACCEPT) else {
+        return Ok(Form::Json);
+    };
+    let text = accept.to_str().unwrap_or_default();
+    for range in text.split(',') {
+        match range.split(';').next().unwrap_or_default().trim() {
+            "application/json" | "application/*" | "*/*" | "" => return Ok(Form::Json),
+            "application/x-ndjson" | "application/ndjson" => return Ok(Form::Lines),
+            "text/event-stream" => return Ok(Form::Events),
+            _ => {}
+        }
+    }
+    Err(Problem::because(
+        "not-acceptable",
+        format!("Accept {text:?}: events come as {}", TYPES.join(", ")),
+    ))
+}
+
+/// Where a stream was left: only streams resume by header.
+fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
+    match headers
+        .get("last-event-id")
+        .filter(|_| form == Form::Events)
+    {
+        None => Ok(None),
+        Some(id) => Ok(Some(Cursor::read(id.to_str().unwrap_or("?"))?)),
+    }
+}
+
+fn render(topic: &Topic, page: &Page, form: Form) -> Response<Body> {
+    let mut out = Vec::with_capacity(256 + page.bytes * 5 / 4);
+    let next = page.next.to_string();
+    if form == Form::Lines {
+        for (partition, event) in page.events() {
+            event::write(&mut out, topic, partition, &event, event::Layout::OneLine);
+            out.push(b'\n');
+        }
+    } else {
+        out.extend_from_slice(b"{\"events\":[");
+        for (nth, (partition, event)) in page.events().enumerate() {
+            if nth > 0 {
+                out.push(b',');
+            }
+            event::write(&mut out, topic, partition, &event, event::Layout::AsStored);
+        }
+        let mut rest = format!("],\"next\":\"{next}\",\"ends\":{{");
+        for (nth, (partition, end)) in page.ends().enumerate() {
+            let comma = if nth == 0 { "" } else { "," };
+            let _ = write!(rest, "{comma}\"{partition}\":{end}");
+        }
+        rest.push_str("}}");
+        out.extend_from_slice(rest.as_bytes());
+    }
+    let mut answer = Response::new(Body::from(out));
+    let content_type = if form == Form::Lines {
+        "application/x-ndjson"
+    } else {
+        "application/json"
+    };
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if form == Form::Lines
+        && let Ok(next) = HeaderValue::try_from(next)
+    {
+        answer.headers_mut().insert(NEXT, next);
+    }
+    answer
+}
+
+/// Bounds of a partition, for those who look at one.
+fn bounds(app: &App, topic: &Topic) -> Answer<Vec<tidemill_log::Range>> {
+    Ok(app.log.ranges(topic.id)?)
+}

@@ -1,0 +1,115 @@
+//! One event as JSON. The value is the stored text byte for byte; what is not text comes as base64.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::IgnoredAny;
+use std::io::Write;
+use tidemill_log::{Format, Topic};
+use tidemill_types::Event;
+
+/// How a JSON value with line breaks between its tokens is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// Byte for byte.
+    AsStored,
+    /// Line breaks become spaces, which means the same and keeps one event on one line.
+    OneLine,
+}
+
+/// Appends an event to `out`.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    topic: &Topic,
+    partition: u32,
+    event: &Event<'_>,
+    layout: Layout,
+) {
+    put(
+        out,
+        format_args!("{{\"partition\":{partition},\"offset\":{},", event.offset),
+    );
+    match event.row.key {
+        None => out.extend_from_slice(b"\"key\":null"),
+        Some(key) => text_or_base64(out, "key", key),
+    }
+    out.push(b',');
+    match event.row.value {
+        None => out.extend_from_slice(b"\"value\":null,\"tombstone\":true"),
+        Some(value) if topic.settings.format == Format::Json => json_value(out, value, layout),
+        Some(value) => text_or_base64(out, "value", value),
+    }
+    out.extend_from_slice(b",\"headers\":[");
+    for (nth, (name, value)) in event.row.headers.enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        string(out, name);
+        out.push(b',');
+        match std::str::from_utf8(value) {
+            Ok(text) => string(out, text),
+            Err(_) => put(
+                out,
+                format_args!("{{\"base64\":\"{}\"}}", STANDARD.encode(value)),
+            ),
+        }
+        out.push(b']');
+    }
+    put(
+        out,
+        format_args!(
+            "],\"time\":\"{}\",\"ingest_time\":\"{}\"}}",
+            event.row.time, event.ingest_time
+        ),
+    );
+}
+
+fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to memory can't fail.
+    let _ = out.write_fmt(text);
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Text as a JSON string, or bytes in base64 under another name.
+pub(crate) fn text_or_base64(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    match simdutf8::basic::from_utf8(bytes) {
+        Ok(text) => {
+            put(out, format_args!("\"{name}\":"));
+            string(out, text);
+        }
+        Err(_) => put(
+            out,
+            format_args!("\"{name}_base64\":\"{}\"", STANDARD.encode(bytes)),
+        ),
+    }
+}
+
+/// A value as JSON, or in base64 where it isn't.
+pub(crate) fn json_or_base64(out: &mut Vec<u8>, value: &[u8]) {
+    json_value(out, value, Layout::AsStored);
+}
+
+/// Values that a packed batch or a function brought are not known to be JSON, so they are looked at here.
+fn json_value(out: &mut Vec<u8>, value: &[u8], layout: Layout) {
+    let is_json = simdutf8::basic::from_utf8(value)
+        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    if !is_json {
+        put(
+            out,
+            format_args!("\"value_base64\":\"{}\"", STANDARD.encode(value)),
+        );
+        return;
+    }
+    out.extend_from_slice(b"\"value\":");
+    let start = out.len();
+    out.extend_from_slice(value);
+    if layout == Layout::OneLine && memchr::memchr2(b'\n', b'\r', value).is_some() {
+        out[start..]
+            .iter_mut()
+            .filter(|byte| matches!(byte, b'\n' | b'\r'))
+            .for_each(|byte| *byte = b' ');
+    }
+}

@@ -1,0 +1,123 @@
+use super::settings::*;
+use serde_json::{Value, json};
+use tidemill_log::{Retention, TopicSettings};
+
+fn check(request: Value) -> Result<TopicSettings, String> {
+    let request: TopicRequest =
+        serde_json::from_value(request).map_err(|error| error.to_string())?;
+    request.check().map_err(|problem| problem.detail)
+}
+
+fn shown(settings: TopicSettings) -> Value {
+    let topic = tidemill_log::Topic {
+        id: tidemill_types::TopicId(1),
+        name: "t".parse().unwrap(),
+        settings,
+    };
+    to_json(&topic)
+}
+
+#[test]
+fn settings_are_shown_as_they_are_asked_for() {
+    let asked = json!({
+        "partitions": 4, "format": "json", "key": "/carrier",
+        "time": {"from": "value", "pointer": "/time_hour", "unit": "ms"},
+        "retention": {"age": "7d", "bytes": "10GiB"}, "cleanup": "compact", "ack": "memory"
+    });
+    let mut expected = asked.clone();
+    expected["name"] = json!("t");
+    assert_eq!(shown(check(asked).unwrap()), expected);
+    assert_eq!(check(json!({})).unwrap(), TopicSettings::default());
+    let header =
+        check(json!({"format": "bytes", "time": {"from": "header", "name": "ts"}})).unwrap();
+    assert_eq!(
+        shown(header)["time"],
+        json!({"from": "header", "name": "ts", "unit": "rfc3339"})
+    );
+}
+
+#[test]
+fn wrong_settings_are_refused_by_name() {
+    for (request, says) in [
+        (json!({"partition": 4}), "unknown field `partition`"),
+        (json!({"partitions": 0}), "partitions: 0"),
+        (json!({"partitions": 10_001}), "partitions: 10001"),
+        (
+            json!({"format": "xml"}),
+            "format: \"xml\" is none of json, bytes",
+        ),
+        (
+            json!({"key": "carrier"}),
+            "key: \"carrier\" is not a JSON pointer",
+        ),
+        (json!({"format": "bytes", "key": "/a"}), "format"),
+        (
+            json!({"time": {"from": "value"}}),
+            "time.pointer: is missing",
+        ),
+        (json!({"time": {"from": "header"}}), "time.name: is missing"),
+        (
+            json!({"time": {"from": "ingest", "unit": "s"}}),
+            "time.unit",
+        ),
+        (json!({"time": {"from": "moon"}}), "time.from"),
+        (
+            json!({"time": {"pointer": "/t", "unit": "h"}}),
+            "time.unit: \"h\" is none of rfc3339, s, ms, us, ns",
+        ),
+        (
+            json!({"time": {"pointer": "/t", "units": "s"}}),
+            "unknown field `units`",
+        ),
+        (
+            json!({"retention": {"age": "long"}}),
+            "retention.age: \"long\" is not a duration",
+        ),
+        (
+            json!({"retention": {"bytes": "1XB"}}),
+            "retention.bytes: \"1XB\" is not a size",
+        ),
+        (json!({"cleanup": "all"}), "cleanup"),
+        (json!({"ack": "object"}), "ack"),
+    ] {
+        let refusal = check(request.clone()).expect_err(&request.to_string());
+        assert!(refusal.contains(says), "{request}: {refusal}");
+    }
+}
+
+#[test]
+fn only_retention_changes() {
+    let now = check(json!({"partitions": 2, "retention": {"age": "1d", "bytes": "1GiB"}})).unwrap();
+    let change = |request: Value| -> Result<Retention, &'static str> {
+        let change: TopicChange = serde_json::from_value(request).unwrap();
+        change.check(&now).map_err(|problem| problem.code)
+    };
+    let age = |text| tidemill_types::parse_duration(text).ok();
+    assert_eq!(
+        change(json!({"retention": {"age": "2d"}, "partitions": 2})),
+        Ok(Retention {
+            age: age("2d"),
+            ..now.retention
+        })
+    );
+    assert_eq!(
+        change(json!({"retention": {"bytes": null}})),
+        Ok(Retention {
+            bytes: None,
+            ..now.retention
+        })
+    );
+    assert_eq!(change(json!({})), Ok(now.retention));
+    assert_eq!(change(json!({"partitions": 3})), Err("setting-fixed"));
+    assert_eq!(
+        change(json!({"retention": {"age": "x"}})),
+        Err("invalid-setting")
+    );
+}
+
+#[test]
+fn differences_are_named() {
+    let one = check(json!({"partitions": 2})).unwrap();
+    let other = check(json!({"partitions": 3, "ack": "memory"})).unwrap();
+    assert_eq!(differences(&one, &other), ["partitions", "ack"]);
+}

@@ -1,0 +1,10 @@
+//! The HTTP API of a real host, over sockets, on a directory of its own.
+
+mod client;
+mod connections;
+mod errors;
+mod functions;
+mod ingest;
+mod reads;
+mod streams;
+mod topics;
