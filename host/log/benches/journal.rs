@@ -94,8 +94,9 @@ async fn appends(clock: &Clock, dir: &Path, writers: usize, events: usize) {
         Random::system(),
         &metrics,
         &mut Nothing,
-    );
-    let log = opened.await.expect("opens");
+    )
+    .await;
+    let log = opened.expect("opens");
     let topic_settings = TopicSettings {
         partitions: PARTITIONS,
         ..TopicSettings::default()
