@@ -40,8 +40,10 @@ const TOPICS: [&str; 5] = [
     "route-alerts",
 ];
 
-/// Run four functions over a month of real flights and report: the functions of this repository, a
-/// host in this process, a fresh directory.
+/// Run four functions over a month of real flights, and report.
+///
+/// Builds the functions of this repository and runs them in a host in this process, on a fresh
+/// directory.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill demo\n  tidemill demo --keep-running --dir ./demo\n  tidemill demo --year"
