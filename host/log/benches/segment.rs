@@ -2,6 +2,10 @@
 //! one thread, a local folder as storage.
 //!
 //! Run with `cargo bench -p tidemill-log --bench segment`.
+//!
+//! Measured in the dev profile (opt-level 1) on two cores that were busy with other builds, so a lower
+//! bound: sealing 470,000 events/s; reading 175,000 events/s in steps of 256 KiB (each step decodes
+//! the page of values it starts in again, and the footer) and 430,000 in steps of 4 MiB.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on ends")]
 

@@ -1,56 +1,381 @@
-//! Keeps the manifest: seals, records snapshots, cuts the journal.
+//! Keeps the manifest: seals, records snapshots, cuts the journal. One step at a time.
 
-use crate::SnapshotRef;
-use crate::manifest::Manifest;
-use crate::shard::Shard;
+use crate::manifest::{Manifest, ManifestStore, PartitionManifest, TopicManifest};
+use crate::sealer::{self, PartitionFacts, SealOrder, SealSettings};
+use crate::segment::SegmentMeta;
+use crate::sequencer::Sequencer;
+use crate::shard::{Shard, lock};
+use crate::{ReadLimit, SnapshotRef};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tidemill_env::Random;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Error, Result};
-use tokio::sync::watch;
+use tidemill_types::{Batch, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
+use tokio::sync::{Mutex, watch};
+
+/// The only shard there is so far.
+const SHARD: &str = "0";
+
+/// Events a sealer reads at a time.
+const READ: ReadLimit = ReadLimit {
+    events: 1 << 16,
+    bytes: 4 << 20,
+};
 
 /// What was found in storage.
 pub(crate) struct FoundManifest {
+    objects: Objects,
+    store: ManifestStore,
     pub(crate) manifest: Option<Manifest>,
 }
 
 /// The owner of the manifest.
 pub(crate) struct Keeper {
+    objects: Objects,
+    random: Random,
+    kept: Mutex<Kept>,
     snapshot_due: watch::Sender<bool>,
 }
 
+struct Kept {
+    store: ManifestStore,
+    /// As it was last committed.
+    manifest: Manifest,
+    /// Uploaded and not yet named by a committed manifest.
+    unnamed: Vec<SegmentMeta>,
+    /// Bytes that the journal had grown to when the newest snapshot was recorded.
+    written_at_snapshot: u64,
+}
+
 impl Keeper {
+    /// Looks what storage knows; fences nobody yet.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Unavailable`.
     pub(crate) async fn find(objects: Objects, random: &Random) -> Result<FoundManifest> {
-        let _ = (objects, random);
-        Ok(FoundManifest { manifest: None })
+        let (store, manifest) =
+            ManifestStore::open(objects.clone(), SHARD, &random.nonce()).await?;
+        Ok(FoundManifest {
+            objects,
+            store,
+            manifest,
+        })
     }
 
+    /// Commits a first manifest, which fences an earlier owner, and removes what a crash left in storage.
+    ///
+    /// # Errors
+    /// `Fenced`; `Unavailable`.
     pub(crate) async fn begin(
         found: FoundManifest,
         manifest: Manifest,
-        journal_lost: bool,
         shard: &Arc<Shard>,
         random: Random,
     ) -> Result<Self> {
-        let _ = (found, manifest, journal_lost, shard, random);
-        Ok(Self {
+        let kept = Kept {
+            store: found.store,
+            manifest,
+            unnamed: Vec::new(),
+            written_at_snapshot: 0,
+        };
+        let keeper = Self {
+            objects: found.objects,
+            random,
+            kept: Mutex::new(kept),
             snapshot_due: watch::Sender::new(false),
-        })
+        };
+        let mut kept = keeper.kept.lock().await;
+        let snapshot = kept.manifest.snapshot.clone();
+        keeper.commit(shard, &mut kept, snapshot).await?;
+        keeper.remove_orphans(&kept).await;
+        drop(kept);
+        Ok(keeper)
     }
 
     pub(crate) fn snapshot_due(&self) -> watch::Receiver<bool> {
         self.snapshot_due.subscribe()
     }
 
-    pub(crate) async fn snapshot_taken(&self, _: &Arc<Shard>, _: SnapshotRef) -> Result<()> {
-        Err(Error::internal("snapshots aren't kept yet"))
+    /// See [`crate::Log::snapshot_taken`].
+    pub(crate) async fn snapshot_taken(
+        &self,
+        shard: &Arc<Shard>,
+        snapshot: SnapshotRef,
+    ) -> Result<()> {
+        let mut kept = self.kept.lock().await;
+        let older = |known: &SnapshotRef| known.commit > snapshot.commit;
+        if kept.manifest.snapshot.as_ref().is_some_and(older) {
+            return Ok(());
+        }
+        self.commit(shard, &mut kept, Some(snapshot)).await?;
+        kept.written_at_snapshot = shard.written();
+        self.ask_for_snapshot(shard, &kept);
+        Ok(())
     }
 
-    pub(crate) async fn seal_all(&self, _: &Arc<Shard>) -> Result<()> {
-        Err(Error::internal("sealing isn't there yet"))
+    /// See [`crate::Log::seal`].
+    pub(crate) async fn seal_all(&self, shard: &Arc<Shard>) -> Result<()> {
+        let mut kept = self.kept.lock().await;
+        let settings = seal_settings(shard);
+        let targets: HashMap<PartitionId, u64> = facts(shard, &kept)
+            .iter()
+            .map(|facts| (facts.at, facts.end))
+            .collect();
+        loop {
+            let all = facts(shard, &kept);
+            let unsealed = |facts: &&PartitionFacts| {
+                targets
+                    .get(&facts.at)
+                    .is_some_and(|target| facts.archived_end < *target)
+            };
+            let orders: Vec<SealOrder> = all
+                .iter()
+                .filter(unsealed)
+                .map(|facts| sealer::order(facts, settings))
+                .collect();
+            if orders.is_empty() {
+                break;
+            }
+            self.write(shard, &mut kept, orders).await?;
+        }
+        let snapshot = kept.manifest.snapshot.clone();
+        self.commit(shard, &mut kept, snapshot).await
     }
 
-    pub(crate) async fn keep(&self, _: &Arc<Shard>) {}
+    /// Seals what is due, lets go of what deleted topics had, cuts the journal. Failures are tried
+    /// again the next time.
+    pub(crate) async fn keep(&self, shard: &Arc<Shard>) {
+        let mut kept = self.kept.lock().await;
+        if let Err(error) = self.keep_once(shard, &mut kept).await {
+            tracing::warn!(%error, "sealing failed and will be tried again");
+        }
+        self.ask_for_snapshot(shard, &kept);
+    }
 
-    pub(crate) async fn stop(&self) {}
+    async fn keep_once(&self, shard: &Arc<Shard>, kept: &mut Kept) -> Result<()> {
+        let orders = sealer::due(&facts(shard, kept), shard.clock.now(), seal_settings(shard));
+        let known = |topic: &TopicManifest| shard.topic(topic.topic.id).is_ok();
+        let deleted = !kept.manifest.topics.iter().all(known);
+        if orders.is_empty() && kept.unnamed.is_empty() && !deleted {
+            return Ok(());
+        }
+        self.write(shard, kept, orders).await?;
+        let snapshot = kept.manifest.snapshot.clone();
+        self.commit(shard, kept, snapshot).await?;
+        if deleted {
+            self.remove_orphans(kept).await;
+        }
+        Ok(())
+    }
+
+    /// Writes and uploads segments; nothing names them yet.
+    async fn write(
+        &self,
+        shard: &Arc<Shard>,
+        kept: &mut Kept,
+        orders: Vec<SealOrder>,
+    ) -> Result<()> {
+        let dir = shard.settings.dir.join("sealing");
+        for order in orders {
+            // A topic deleted meanwhile needs no segment.
+            let Ok(topic) = shard.topic(order.at.topic) else {
+                continue;
+            };
+            let reader = shard.clone();
+            let mut waiting: VecDeque<Batch> = VecDeque::new();
+            let next_batch = move |from: u64| {
+                if waiting.front().is_none_or(|batch| batch.offset(0) != from) {
+                    waiting = reader.read_local(order.at, from, READ)?.batches.into();
+                }
+                let none = || Error::internal(format!("no events from offset {from} on"));
+                waiting.pop_front().ok_or_else(none)
+            };
+            let nonce = self.random.nonce();
+            let (objects, topic) = (&self.objects, &topic.topic);
+            match sealer::write_segment(objects, &dir, topic, order, &nonce, next_batch).await {
+                Ok(segment) => kept.unnamed.push(segment),
+                Err(_) if shard.topic(order.at.topic).is_err() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits a manifest of what is true now, and acts on it.
+    async fn commit(
+        &self,
+        shard: &Arc<Shard>,
+        kept: &mut Kept,
+        snapshot: Option<SnapshotRef>,
+    ) -> Result<()> {
+        let manifest = self.manifest(shard, kept, snapshot);
+        // What a manifest says must not be lost by a crash of this machine.
+        let durable = shard
+            .durable()
+            .wait_for(|durable| *durable >= manifest.commit)
+            .await
+            .is_ok();
+        if !durable {
+            return Err(Error::unavailable("stopping", "the log has stopped"));
+        }
+        if let Err(error) = kept.store.commit(manifest.clone()).await {
+            if error.kind == ErrorKind::Fenced {
+                tracing::error!(%error, "this host is fenced; the log stops");
+                shard.stop();
+            }
+            return Err(error);
+        }
+        kept.manifest = manifest;
+        let named = std::mem::take(&mut kept.unnamed);
+        shard.meters.sealed(named.len());
+        for segment in named {
+            let at = PartitionId {
+                topic: segment.topic,
+                partition: segment.partition,
+            };
+            if let Ok(partition) = shard.partition(at) {
+                lock(&partition).archive(segment);
+            }
+        }
+        let snapshot = kept
+            .manifest
+            .snapshot
+            .as_ref()
+            .map_or(CommitSeq(0), |s| s.commit);
+        if let Err(error) = shard.cut(kept.manifest.commit, snapshot) {
+            tracing::warn!(%error, "a journal file can't be cut off");
+        }
+        Ok(())
+    }
+
+    fn manifest(&self, shard: &Arc<Shard>, kept: &Kept, snapshot: Option<SnapshotRef>) -> Manifest {
+        let mut known: HashMap<TopicId, &TopicManifest> = kept
+            .manifest
+            .topics
+            .iter()
+            .map(|topic| (topic.topic.id, topic))
+            .collect();
+        let captured = shard.with_sequencer(Captured::of);
+        let topics = captured.topics.into_iter().map(|(topic, ends)| {
+            let before = known.remove(&topic.id);
+            let partition = |(number, end): (u32, u64)| {
+                let before = before.and_then(|topic| topic.partitions.get(number as usize));
+                let mut partition: PartitionManifest = before.cloned().unwrap_or_default();
+                partition.end = end;
+                let at = PartitionId {
+                    topic: topic.id,
+                    partition: number,
+                };
+                for segment in kept
+                    .unnamed
+                    .iter()
+                    .filter(|segment| place_of(segment) == at)
+                {
+                    partition.archived_end = segment.end;
+                    partition.segments.push(segment.clone());
+                }
+                partition
+            };
+            let partitions = (0..).zip(ends).map(partition).collect();
+            TopicManifest {
+                topic: (*topic).clone(),
+                partitions,
+            }
+        });
+        Manifest {
+            number: kept.manifest.number,
+            owner: String::new(),
+            data_id: kept.manifest.data_id.clone(),
+            commit: captured.commit,
+            next_topic: captured.next_topic,
+            topics: topics.collect(),
+            positions: captured.positions,
+            entries: captured.entries,
+            snapshot,
+        }
+    }
+
+    async fn remove_orphans(&self, kept: &Kept) {
+        match sealer::remove_orphans(&self.objects, &kept.manifest).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "removed objects that no manifest names"),
+            Err(error) => tracing::warn!(%error, "objects that no manifest names can't be removed"),
+        }
+    }
+
+    fn ask_for_snapshot(&self, shard: &Arc<Shard>, kept: &Kept) {
+        let snapshot = kept
+            .manifest
+            .snapshot
+            .as_ref()
+            .map_or(CommitSeq(0), |s| s.commit);
+        let grown = shard.written().saturating_sub(kept.written_at_snapshot);
+        let due = grown > shard.settings.snapshot_bytes.0 && shard.last_state() > snapshot.0;
+        self.snapshot_due
+            .send_if_modified(|now| std::mem::replace(now, due) != due);
+    }
+}
+
+/// What the sequencer knows at one commit.
+struct Captured {
+    commit: CommitSeq,
+    next_topic: u32,
+    topics: Vec<(Arc<crate::Topic>, Vec<u64>)>,
+    positions: Vec<crate::Position>,
+    entries: BTreeMap<String, bytes::Bytes>,
+}
+
+impl Captured {
+    fn of(sequencer: &Sequencer) -> Self {
+        let ends = |known: &crate::sequencer::TopicEnds| (known.topic.clone(), known.ends.clone());
+        Self {
+            commit: sequencer.last(),
+            next_topic: sequencer.next_topic(),
+            topics: sequencer.topics().map(ends).collect(),
+            positions: sequencer.positions(),
+            entries: sequencer.entries().clone(),
+        }
+    }
+}
+
+fn place_of(segment: &SegmentMeta) -> PartitionId {
+    PartitionId {
+        topic: segment.topic,
+        partition: segment.partition,
+    }
+}
+
+fn seal_settings(shard: &Arc<Shard>) -> SealSettings {
+    SealSettings {
+        bytes: shard.settings.segment_bytes,
+        age: shard.settings.segment_age,
+    }
+}
+
+/// What is known of the partitions that have unsealed events.
+fn facts(shard: &Arc<Shard>, kept: &Kept) -> Vec<PartitionFacts> {
+    let mut all = Vec::new();
+    for topic in shard.all_topics() {
+        for (number, partition) in (0..).zip(&topic.partitions) {
+            let at = PartitionId {
+                topic: topic.topic.id,
+                partition: number,
+            };
+            let partition = lock(partition);
+            let unnamed = kept.unnamed.iter().rfind(|segment| place_of(segment) == at);
+            let archived_end = unnamed.map_or(partition.archived_end(), |segment| segment.end);
+            let (bytes, oldest) = partition.unsealed_from(archived_end);
+            if let Some(oldest) = oldest {
+                let (end, oldest) = (partition.end(), Timestamp::from_micros(oldest));
+                all.push(PartitionFacts {
+                    at,
+                    archived_end,
+                    end,
+                    bytes,
+                    oldest,
+                });
+            }
+        }
+    }
+    all
 }

@@ -13,18 +13,17 @@ mod frame;
 mod journal;
 mod keeper;
 mod log;
-#[allow(dead_code)]
 mod manifest;
 mod meters;
 mod open;
-#[allow(dead_code)]
+mod read;
 mod paths;
-#[allow(dead_code)]
 mod sealer;
-#[allow(dead_code)]
 mod segment;
 mod sequencer;
 mod shard;
+#[cfg(test)]
+mod simulation;
 mod tail;
 mod threads;
 mod topic;

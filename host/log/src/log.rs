@@ -6,11 +6,10 @@ use crate::meters::Meters;
 use crate::open::{self, Parts};
 use crate::sequencer::{TopicChange, topic_not_found};
 use crate::shard::{Shard, lock};
-use crate::tail::{Source, Taken};
 use crate::threads::Threads;
 use crate::{
     Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats, Ticket,
-    Topic, TopicSettings, segment,
+    Topic, TopicSettings, read,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,8 +64,7 @@ impl Log {
         };
         let opened = open::open(parts, found.manifest.clone(), recovery).await?;
         let shard = Arc::new(opened.shard);
-        let keeper =
-            Keeper::begin(found, opened.manifest, opened.journal_lost, &shard, random).await?;
+        let keeper = Keeper::begin(found, opened.manifest, &shard, random).await?;
         let keeper = Arc::new(keeper);
         let threads = Threads::start(&shard, &keeper, held)?;
         let inner = Inner {
@@ -107,83 +105,12 @@ impl Log {
     /// # Errors
     /// `OutOfRange` below the start or above the end; `NotFound`; `Unavailable` when storage can't be read.
     pub async fn read(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
-        let end = self.check_range(at, from)?;
-        let mut read = Read {
-            batches: Vec::new(),
-            next: from,
-            end,
-        };
-        let mut left = limit;
-        loop {
-            let taken = match self.inner.shard.source(at, read.next, left)? {
-                Source::End => return Ok(read),
-                Source::Gap(next) => {
-                    read.next = next;
-                    continue;
-                }
-                Source::Memory(taken) => taken,
-                Source::Journal(places) => {
-                    let shard = self.inner.shard.clone();
-                    let from = read.next;
-                    let reading = move || shard.read_places(at, &places, from, left);
-                    in_background(reading).await?
-                }
-                Source::Segment(segment) => {
-                    let objects = &self.inner.objects;
-                    let batches = segment::read(objects, &segment, read.next, left).await?;
-                    let mut taken = Taken::new(read.next, left);
-                    batches.iter().for_each(|batch| taken.take(batch));
-                    // Compaction may have left nothing behind this offset.
-                    taken.next = if taken.batches.is_empty() {
-                        segment.end
-                    } else {
-                        taken.next
-                    };
-                    taken
-                }
-            };
-            read.next = taken.next;
-            left = taken.limit();
-            let full = taken.is_full();
-            read.batches.extend(taken.batches);
-            if full || left.events == 0 || left.bytes == 0 {
-                return Ok(read);
-            }
-        }
+        read::read(&self.inner.shard, &self.inner.objects, at, from, limit).await
     }
 
     /// The same without waiting: `None` when the events aren't in memory.
     pub fn read_tail(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
-        let end = self.check_range(at, from).ok()?;
-        match self.inner.shard.source(at, from, limit).ok()? {
-            Source::Memory(taken) => Some(Read {
-                batches: taken.batches,
-                next: taken.next,
-                end,
-            }),
-            Source::End => Some(Read {
-                batches: Vec::new(),
-                next: from,
-                end,
-            }),
-            Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
-        }
-    }
-
-    fn check_range(&self, at: PartitionId, from: u64) -> Result<u64> {
-        let partition = self.inner.shard.partition(at)?;
-        let partition = lock(&partition);
-        let (start, end) = (partition.start(), partition.end());
-        if from < start || from > end {
-            return Err(Error::new(
-                ErrorKind::OutOfRange,
-                "offset-out-of-range",
-                format!(
-                    "offset {from} is not between the start {start} and the end {end} of the partition"
-                ),
-            ));
-        }
-        Ok(end)
+        read::read_memory(&self.inner.shard, at, from, limit)
     }
 
     /// The first offset whose event time is at least `time`, by lookup over all of the partition;
@@ -192,34 +119,7 @@ impl Log {
     /// # Errors
     /// As [`Log::read`].
     pub async fn offset_at(&self, at: PartitionId, time: Timestamp) -> Result<u64> {
-        let limit = ReadLimit {
-            events: limits::READ_EVENTS,
-            bytes: 4 << 20,
-        };
-        let partition = self.inner.shard.partition(at)?;
-        let mut from = lock(&partition).start();
-        loop {
-            if let Source::Segment(segment) = self.inner.shard.source(at, from, limit)? {
-                let objects = &self.inner.objects;
-                let may_have = segment.max_time >= time.micros();
-                if may_have
-                    && let Some(offset) = segment::offset_at(objects, &segment, from, time).await?
-                {
-                    return Ok(offset);
-                }
-                from = segment.end;
-                continue;
-            }
-            let read = self.read(at, from, limit).await?;
-            let mut events = read.batches.iter().flat_map(|batch| batch.iter());
-            if let Some(event) = events.find(|event| event.row.time >= time) {
-                return Ok(event.offset);
-            }
-            if read.next >= read.end {
-                return Ok(read.next);
-            }
-            from = read.next;
-        }
+        read::offset_at(&self.inner.shard, &self.inner.objects, at, time).await
     }
 
     /// The committed (durable) end of a partition, as it moves. It closes when the topic is deleted.
@@ -444,8 +344,7 @@ impl Log {
             return Ok(());
         };
         self.inner.shard.begin_close(true);
-        self.inner.keeper.stop().await;
-        in_background(move || {
+        read::in_background(move || {
             threads.join();
             Ok(())
         })
@@ -471,15 +370,6 @@ impl Drop for Inner {
             self.shard.begin_close(false);
             threads.join();
         }
-    }
-}
-
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(_) => Err(Error::internal("a background read panicked")),
     }
 }
 

@@ -33,8 +33,6 @@ pub(crate) struct Opened {
     pub(crate) shard: Shard,
     /// The manifest it goes on from; changed when the journal was lost.
     pub(crate) manifest: Manifest,
-    /// The manifest has to be committed before anything else.
-    pub(crate) journal_lost: bool,
 }
 
 /// Takes the data directory for this process.
@@ -84,17 +82,24 @@ pub(crate) async fn open(
         mut journal,
         ..
     } = replay;
-    let journal_lost = recovered.last_seq.is_none() && !fresh && base > 0;
-    if journal_lost {
+    let data_id = check_data(&recovered, &mut manifest, fresh)?;
+    if recovered.last_seq.is_none() && !fresh && base > 0 {
         lose_journal(&mut manifest, &mut sequencer, &mut topics);
     } else {
         check_reach(&recovered, &manifest, state_from, &topics)?;
     }
+    let snapshot = manifest
+        .snapshot
+        .as_ref()
+        .map_or(0, |snapshot| snapshot.commit.0);
+    let written = journal.values().filter(|used| used.last_state > snapshot);
+    let written = written.map(|used| used.bytes).sum();
     let size = parts.settings.journal_file_bytes.0;
     let pool = Pool::new(
         parts.files.clone(),
         dir,
         size,
+        data_id,
         parts.random,
         recovered.next_number,
     )?;
@@ -115,13 +120,10 @@ pub(crate) async fn open(
         sequencer,
         topics,
         journal,
+        written,
         meters: parts.meters,
     })?;
-    Ok(Opened {
-        shard,
-        manifest,
-        journal_lost,
-    })
+    Ok(Opened { shard, manifest })
 }
 
 fn empty_manifest(random: &Random) -> Manifest {
@@ -135,6 +137,24 @@ fn empty_manifest(random: &Random) -> Manifest {
         positions: Vec::new(),
         entries: BTreeMap::new(),
         snapshot: None,
+    }
+}
+
+/// Journal and storage must belong together; gives the number that says so in the journal.
+fn check_data(recovered: &journal::Recovered, manifest: &mut Manifest, fresh: bool) -> Result<u64> {
+    let of_storage = u64::from_str_radix(&manifest.data_id, 16)
+        .map_err(|_| Error::corrupt(format!("manifest {} has no data id", manifest.number)))?;
+    match recovered.data_id {
+        // The first start was cut short before its first manifest.
+        Some(of_journal) if fresh => {
+            manifest.data_id = format!("{of_journal:016x}");
+            Ok(of_journal)
+        }
+        Some(of_journal) if of_journal != of_storage => Err(Error::corrupt(format!(
+            "the journal belongs to other data (id {of_journal:016x}) than the storage (id {}): check the settings of the data directory and of the storage",
+            manifest.data_id
+        ))),
+        _ => Ok(of_storage),
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) struct Shard {
     journal: Mutex<BTreeMap<u64, Used>>,
     durable: watch::Receiver<CommitSeq>,
     tail_bytes: AtomicU64,
+    written: AtomicU64,
     pub(crate) meters: crate::meters::Meters,
 }
 
@@ -110,6 +111,8 @@ pub(crate) struct Start {
     pub(crate) sequencer: Sequencer,
     pub(crate) topics: HashMap<TopicId, Arc<TopicPartitions>>,
     pub(crate) journal: BTreeMap<u64, Used>,
+    /// Bytes of journal since the newest snapshot.
+    pub(crate) written: u64,
     pub(crate) meters: crate::meters::Meters,
 }
 
@@ -137,6 +140,7 @@ impl Shard {
             journal: Mutex::new(start.journal),
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
+            written: AtomicU64::new(start.written),
             writer: Mutex::new(Flusher {
                 writer,
                 pending: VecDeque::new(),
@@ -323,6 +327,7 @@ impl Shard {
             durable.send_replace(CommitSeq(last.sequenced.seq));
         }
         let bytes: usize = group.iter().map(|queued| queued.bytes).sum();
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
         self.inbox().in_flight -= bytes;
         self.room.notify_waiters();
         for queued in group {
@@ -518,11 +523,59 @@ impl Shard {
     }
 
     pub(crate) fn durable(&self) -> watch::Receiver<CommitSeq> {
-        self.durable.clone()
+        let mut durable = self.durable.clone();
+        durable.mark_unchanged();
+        durable
     }
 
     pub(crate) fn tail_bytes(&self) -> u64 {
         self.tail_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of journal written since the newest snapshot that was known at the start.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// The last durable frame with changes of state, as far as its file isn't cut.
+    pub(crate) fn last_state(&self) -> u64 {
+        self.journal()
+            .values()
+            .map(|used| used.last_state)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is
+    /// in the snapshot and whose events are in segments. The newest file with frames stays: it says
+    /// where the sequence stands.
+    ///
+    /// # Errors
+    /// Whatever the disk says; the file is no longer part of this log, and a later start finds it again.
+    pub(crate) fn cut(&self, manifest: CommitSeq, snapshot: CommitSeq) -> Result<()> {
+        let mut needed = u64::MAX;
+        for topic in self.all_topics() {
+            for partition in &topic.partitions {
+                needed = needed.min(lock(partition).oldest_file().unwrap_or(u64::MAX));
+            }
+        }
+        loop {
+            let mut journal = self.journal();
+            let newest = journal.last_key_value().map(|(number, _)| *number);
+            let Some(oldest) = journal.first_entry() else {
+                return Ok(());
+            };
+            let used = oldest.get();
+            let unneeded = *oldest.key() < needed
+                && used.last_seq <= manifest.0
+                && used.last_state <= snapshot.0;
+            if !unneeded || Some(*oldest.key()) == newest {
+                return Ok(());
+            }
+            let used = oldest.remove();
+            drop(journal);
+            self.pool.put_back(used.file)?;
+        }
     }
 
     /// What is true after all sequenced frames.

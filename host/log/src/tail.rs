@@ -185,16 +185,24 @@ impl Partition {
         }
     }
 
-    /// Bytes that no segment holds, and the ingest time of the first such event.
-    pub(crate) fn unsealed(&self) -> (u64, Option<i64>) {
-        let in_journal = self
-            .places
+    /// Bytes from `from` on that are in the journal, and the ingest time of the first such event.
+    pub(crate) fn unsealed_from(&self, from: u64) -> (u64, Option<i64>) {
+        let oldest = self
+            .in_journal()
+            .find(|place| place.end > from)
+            .map(|place| place.time);
+        let bytes = match from == self.archived_end {
+            true => self.unsealed_bytes,
+            false => self.in_journal().map(|place| left_of(place, from)).sum(),
+        };
+        (bytes, oldest)
+    }
+
+    /// All places in the journal, also of what is in memory, in order.
+    fn in_journal(&self) -> impl Iterator<Item = &Place> {
+        self.places
             .iter()
-            .chain(self.chunks.iter().map(|chunk| &chunk.place));
-        let oldest = in_journal
-            .into_iter()
-            .find(|place| place.end > self.archived_end);
-        (self.unsealed_bytes, oldest.map(|place| place.time))
+            .chain(self.chunks.iter().map(|chunk| &chunk.place))
     }
 
     /// Events that became durable.
@@ -231,11 +239,8 @@ impl Partition {
         {
             self.places.pop_front();
         }
-        let in_journal = self
-            .places
-            .iter()
-            .chain(self.chunks.iter().map(|chunk| &chunk.place));
-        let left = in_journal
+        let left = self
+            .in_journal()
             .map(|place| left_of(place, self.archived_end))
             .sum();
         self.unsealed_bytes = left;
@@ -281,11 +286,7 @@ impl Partition {
     /// Whether the journal and memory have all events from the archived end to `end`.
     pub(crate) fn missing(&self) -> Option<u64> {
         let mut at = self.archived_end;
-        for place in self
-            .places
-            .iter()
-            .chain(self.chunks.iter().map(|chunk| &chunk.place))
-        {
+        for place in self.in_journal() {
             if place.first > at {
                 return Some(at);
             }
@@ -294,14 +295,9 @@ impl Partition {
         (at < self.end).then_some(at)
     }
 
-    /// The numbers of the journal files that hold events of it which no segment holds.
+    /// The number of the oldest journal file that holds events of it which no segment holds.
     pub(crate) fn oldest_file(&self) -> Option<u64> {
-        let in_journal = self
-            .places
-            .iter()
-            .chain(self.chunks.iter().map(|chunk| &chunk.place));
-        in_journal
-            .into_iter()
+        self.in_journal()
             .find(|place| place.end > self.archived_end)
             .map(|place| place.file)
     }

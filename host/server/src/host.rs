@@ -157,8 +157,11 @@ impl Parts {
     /// Closes in the opposite order of opening.
     async fn close(&self) -> Result<()> {
         self.processor.stop().await;
-        self.state.close();
-        self.log.close().await
+        let state = self.state.clone();
+        // It writes back what is durable, which takes as long as the disk does.
+        let written = tokio::task::spawn_blocking(move || state.close()).await;
+        self.log.close().await?;
+        written.map_err(|e| Error::internal(format!("the state store didn't close: {e}")))
     }
 }
 

@@ -1,1 +1,86 @@
+//! Write Tidemill functions in Rust: a plain function over events, whose parameters say what it uses.
+//!
+//! ```
+//! use tidemill::prelude::*;
+//!
+//! #[derive(Deserialize)]
+//! struct Flight {
+//!     carrier: String,
+//!     dep_delay: Option<f64>,
+//! }
+//!
+//! #[derive(Default, Serialize, Deserialize)]
+//! struct Delays {
+//!     flights: u64,
+//!     minutes: f64,
+//! }
+//!
+//! /// Delays per carrier, kept up to date with every flight.
+//! #[tidemill::function(input = "flights", output = "carrier-delays")]
+//! fn carrier_delays(flight: Event<Flight>, total: State<Delays>, out: Output<Delays>) -> Result<()> {
+//!     let Some(delay) = flight.value.dep_delay else { return skip("no departure delay") };
+//!     let sum = total.update(|sum| {
+//!         sum.flights += 1;
+//!         sum.minutes += delay;
+//!     })?;
+//!     out.emit(&flight.value.carrier, sum)
+//! }
+//!
+//! # #[cfg(not(target_arch = "wasm32"))]
+//! # fn main() {
+//! let mut t = Driver::of(carrier_delays);
+//! t.send("UA", json!({"carrier": "UA", "dep_delay": 12.0}));
+//! t.send("UA", json!({"carrier": "UA"}));
+//! assert_eq!(t.output::<Delays>("carrier-delays").last().unwrap().value.flights, 1);
+//! assert_eq!(t.skipped(), 1);
+//! # }
+//! ```
+//!
+//! The crate of a function is a `cdylib` (for the component) and an `rlib` (for its tests), and depends on
+//! this crate and on `serde`, whose derives name their crate.
 
+// The attribute writes `::tidemill::…`, also in this crate's own tests.
+extern crate self as tidemill;
+
+mod abi;
+mod context;
+#[cfg(not(target_arch = "wasm32"))]
+mod driver;
+mod error;
+mod event;
+mod function;
+mod guest;
+#[doc(hidden)]
+pub mod log;
+mod output;
+mod state;
+mod time;
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod wasm;
+
+pub use context::Context;
+#[cfg(not(target_arch = "wasm32"))]
+pub use driver::{DeadLetter, Driver, Emitted, Given};
+pub use error::{Error, Result, dead_letter, fatal, skip};
+pub use event::{Bytes, Event, Headers, Key, Payload};
+pub use function::Function;
+#[doc(hidden)]
+pub use guest::Running;
+pub use log::{Level, LogLine};
+pub use output::{Emission, EmitKey, Emittable, Output};
+pub use serde_json::{Value, json};
+pub use state::{Shared, State};
+pub use tidemill_macros::function;
+pub use time::{InvalidTime, Time};
+
+/// What a function's file starts with: `use tidemill::prelude::*;`.
+pub mod prelude {
+    pub use crate::{
+        Bytes, Context, Event, Key, Output, Result, State, Time, Value, dead_letter, fatal, json,
+        skip,
+    };
+    #[cfg(not(target_arch = "wasm32"))]
+    pub use crate::{Driver, Given};
+    pub use serde::{Deserialize, Serialize};
+}

@@ -11,7 +11,7 @@ use object_store::buffered::BufWriter;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{BackoffConfig, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const PART_BYTES: usize = 8 << 20;
 
 /// Opens what `url` names.
 ///
-/// `object_store` repeats failed requests with growing, jittered pauses and gives up a request after
-/// 30 s: well above the 6 s that a server may let the loser of a contended create wait.
+/// `object_store` gives up a request after 30 s: well above the 6 s that a server may let the loser
+/// of a contended create wait.
 pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return open_folder(url, options);
@@ -36,7 +36,9 @@ pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
     let wrong = |error: object_store::Error| invalid(url, &error);
     macro_rules! build {
         ($builder:ty) => {{
-            let mut builder = <$builder>::from_env().with_url(bucket_url);
+            let mut builder = <$builder>::from_env()
+                .with_url(bucket_url)
+                .with_retry(retries());
             for (key, value) in options {
                 let known = key.to_ascii_lowercase().parse();
                 let known = known.map_err(|_| unknown_option(url, key))?;
@@ -56,6 +58,21 @@ pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
     };
     let root = Path::parse(prefix).map_err(|error| invalid(url, &error))?;
     Ok(Objects::new(Arc::new(Store::new(store, root, None))))
+}
+
+/// Failed requests are repeated with growing, jittered pauses for a few seconds: long enough for a
+/// hiccup, short enough that a wrong address is reported while somebody still waits for the start.
+fn retries() -> RetryConfig {
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(100),
+        max_backoff: Duration::from_secs(3),
+        base: 2.0,
+    };
+    RetryConfig {
+        backoff,
+        max_retries: 5,
+        retry_timeout: Duration::from_secs(60),
+    }
 }
 
 fn open_folder(folder: &str, options: &[(String, String)]) -> Result<Objects> {

@@ -3,13 +3,14 @@
 //! ```text
 //! <dir>/journal/<number, 20 digits>.journal    part of the journal, oldest first
 //! <dir>/journal/<number, 20 digits>.spare      cut off; its bytes mean nothing any more
-//! file head, 36 bytes in a block of 4096
+//! file head, 44 bytes in a block of 4096
 //!   0  8  "TMJOURNL"
 //!   8  u32  version   1
 //!  12  u64  number    the one in the file's name
 //!  20  u64  nonce     drawn anew for each use of the file; enters the crc of every frame's head
-//!  28  u32  zero
-//!  32  u32  crc32c of the 32 bytes before
+//!  28  u64  data id   the one in the manifest: ties a journal to its storage
+//!  36  u32  zero
+//!  40  u32  crc32c of the 40 bytes before
 //! frames from byte 4096 on, see `frame`
 //! ```
 //!
@@ -19,6 +20,8 @@
 
 mod pool;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use pool::{Pool, check_size};
@@ -35,7 +38,7 @@ use tidemill_types::{Error, ErrorKind};
 pub(crate) const FILE_HEAD: u64 = 4096;
 const MAGIC: [u8; 8] = *b"TMJOURNL";
 const VERSION: u32 = 1;
-const HEAD_LEN: usize = 36;
+const HEAD_LEN: usize = 44;
 
 /// One file that is part of the journal.
 pub(crate) struct JournalFile {
@@ -45,21 +48,35 @@ pub(crate) struct JournalFile {
     pub(crate) file: Arc<dyn File>,
 }
 
-fn head_bytes(number: u64, nonce: u64) -> [u8; HEAD_LEN] {
-    let mut out = [0; HEAD_LEN];
-    out[..8].copy_from_slice(&MAGIC);
-    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    out[12..20].copy_from_slice(&number.to_le_bytes());
-    out[20..28].copy_from_slice(&nonce.to_le_bytes());
-    let crc = crc32_iscsi(&out[..32]);
-    out[32..].copy_from_slice(&crc.to_le_bytes());
-    out
+/// What a file's head says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileHead {
+    number: u64,
+    nonce: u64,
+    data_id: u64,
 }
 
-/// Number and nonce of a file's head.
-fn read_head(head: &[u8; HEAD_LEN]) -> Option<(u64, u64)> {
-    let (number, nonce) = (number_at(head, 12), number_at(head, 20));
-    (*head == head_bytes(number, nonce)).then_some((number, nonce))
+impl FileHead {
+    fn to_bytes(self) -> [u8; HEAD_LEN] {
+        let mut out = [0; HEAD_LEN];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..20].copy_from_slice(&self.number.to_le_bytes());
+        out[20..28].copy_from_slice(&self.nonce.to_le_bytes());
+        out[28..36].copy_from_slice(&self.data_id.to_le_bytes());
+        let crc = crc32_iscsi(&out[..40]);
+        out[40..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn read(bytes: &[u8; HEAD_LEN]) -> Option<Self> {
+        let head = Self {
+            number: number_at(bytes, 12),
+            nonce: number_at(bytes, 20),
+            data_id: number_at(bytes, 28),
+        };
+        (head.to_bytes() == *bytes).then_some(head)
+    }
 }
 
 fn number_at(head: &[u8; HEAD_LEN], at: usize) -> u64 {

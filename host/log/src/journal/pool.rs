@@ -1,6 +1,6 @@
 //! The files of the journal directory: the next one ready ahead, old ones waiting to be used again.
 
-use super::{FILE_HEAD, JournalFile, disk_error, head_bytes, journal_path, number_of, spare_path};
+use super::{FILE_HEAD, FileHead, JournalFile, disk_error, journal_path, number_of, spare_path};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Random;
@@ -15,6 +15,7 @@ pub(crate) struct Pool {
     files: Arc<dyn Files>,
     dir: PathBuf,
     size: u64,
+    data_id: u64,
     random: Random,
     stock: Mutex<Stock>,
 }
@@ -32,6 +33,7 @@ impl Pool {
         files: Arc<dyn Files>,
         dir: PathBuf,
         size: u64,
+        data_id: u64,
         random: Random,
         next_number: u64,
     ) -> Result<Self> {
@@ -57,6 +59,7 @@ impl Pool {
             files,
             dir,
             size,
+            data_id,
             random,
             stock,
         })
@@ -117,6 +120,11 @@ impl Pool {
     fn make(&self, stock: &mut Stock) -> Result<Arc<JournalFile>> {
         let number = stock.next_number;
         let nonce = self.random.next_u64();
+        let head = FileHead {
+            number,
+            nonce,
+            data_id: self.data_id,
+        };
         let path = journal_path(&self.dir, number);
         let spare = self.usable_spare(stock)?;
         let failed = |e: std::io::Error| disk_error(&spare, "can't become a journal file", &e);
@@ -129,8 +137,7 @@ impl Pool {
             Err(e) => return Err(failed(e)),
         };
         // Only a file whose head is durable gets a name that counts.
-        file.write_at(0, &[&head_bytes(number, nonce)])
-            .map_err(failed)?;
+        file.write_at(0, &[&head.to_bytes()]).map_err(failed)?;
         file.sync_data().map_err(failed)?;
         self.files.rename(&spare, &path).map_err(failed)?;
         stock.next_number += 1;

@@ -6,7 +6,7 @@
 //! frames were damaged, and the start is refused. Otherwise it is the tail that the last, never
 //! acknowledged group left.
 
-use super::{FILE_HEAD, HEAD_LEN, JournalFile, disk_error, number_of, read_head};
+use super::{FILE_HEAD, FileHead, HEAD_LEN, JournalFile, disk_error, number_of};
 use crate::frame::{ALIGN, Head};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub(crate) struct Recovered {
     pub(crate) empty: Vec<Arc<JournalFile>>,
     pub(crate) first_seq: Option<u64>,
     pub(crate) last_seq: Option<u64>,
+    pub(crate) data_id: Option<u64>,
     /// Above all file numbers.
     pub(crate) next_number: u64,
 }
@@ -48,7 +49,7 @@ pub(crate) fn recover(
     mut visit: impl FnMut(Found<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered::default();
-    for file in open_all(files, dir)? {
+    for file in open_all(files, dir, &mut recovered)? {
         recovered.next_number = file.number + 1;
         let bytes = read_all(&file)?;
         let end = replay(&file, &bytes, &mut recovered, &mut visit)?;
@@ -73,7 +74,11 @@ struct End {
     unproven: usize,
 }
 
-fn open_all(files: &Arc<dyn Files>, dir: &Path) -> Result<Vec<Arc<JournalFile>>> {
+fn open_all(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    recovered: &mut Recovered,
+) -> Result<Vec<Arc<JournalFile>>> {
     let listed = files
         .list(dir)
         .map_err(|e| disk_error(dir, "can't be listed", &e))?;
@@ -90,8 +95,13 @@ fn open_all(files: &Arc<dyn Files>, dir: &Path) -> Result<Vec<Arc<JournalFile>>>
             .map_err(|e| disk_error(&path, "can't be opened", &e))?;
         file.read_at(0, &mut head)
             .map_err(|e| disk_error(&path, "can't be read", &e))?;
-        match read_head(&head) {
-            Some((inside, nonce)) if inside == number => {
+        match FileHead::read(&head) {
+            Some(FileHead {
+                number: inside,
+                nonce,
+                data_id,
+            }) if inside == number => {
+                recovered.data_id = Some(data_id);
                 all.push(Arc::new(JournalFile {
                     number,
                     nonce,

@@ -1,3 +1,5 @@
+mod sealing;
+
 use super::*;
 use crate::{AckMode, Advance, Written};
 use async_trait::async_trait;

@@ -177,7 +177,7 @@ async fn a_segment_ends_where_it_must() {
             meta.path,
             format!("topics/orders/p=00001/{:020}-00ff.parquet", order.from)
         );
-        assert_eq!(place.memory.paths(), [meta.path.clone()]);
+        assert_eq!(place.memory.paths(), std::slice::from_ref(&meta.path));
         let all = ReadLimit {
             events: 1000,
             bytes: 1 << 20,

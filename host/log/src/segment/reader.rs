@@ -145,12 +145,12 @@ struct File<'a> {
 
 impl<'a> File<'a> {
     async fn open(objects: &'a Objects, meta: &'a SegmentMeta) -> Result<Self> {
-        let start = meta.bytes.saturating_sub(TAIL_BYTES);
-        let tail = fetch(objects, meta, &[start..meta.bytes]).await?;
+        let range = meta.bytes.saturating_sub(TAIL_BYTES)..meta.bytes;
+        let tail = fetch(objects, meta, std::slice::from_ref(&range)).await?;
         let mut decoder = guard(meta, || {
             let mut decoder = ParquetMetaDataPushDecoder::try_new(meta.bytes)?
                 .with_page_index_policy(PageIndexPolicy::Required);
-            decoder.push_ranges(std::iter::once(start..meta.bytes).collect(), tail)?;
+            decoder.push_ranges(vec![range], tail)?;
             Ok(decoder)
         })?;
         loop {

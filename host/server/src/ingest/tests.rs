@@ -78,7 +78,7 @@ fn taken(
 
 fn lines(intake: &Intake, body: &str) -> Result<Vec<Value>, Vec<String>> {
     taken(intake, body, |intake, rows, body| {
-        drop(take_lines(intake, rows, body, Each::Value, 1).unwrap())
+        let _ = take_lines(intake, rows, body, Each::Value, 1).unwrap();
     })
 }
 

@@ -213,7 +213,8 @@ fn frames(error: &wasmtime::Error) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
     for frame in backtrace.frames() {
         let name = match frame.func_name() {
-            Some(name) => without_hash(name).to_owned(),
+            // Without the hash that Rust appends.
+            Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
             None => format!("function {}", frame.func_index()),
         };
         match names.last_mut() {
@@ -235,14 +236,4 @@ fn frames(error: &wasmtime::Error) -> String {
         })
         .collect();
     format!(" (in {})", names.join(" < "))
-}
-
-/// A Rust symbol without the hash the compiler appends: `a::b::h0123456789abcdef` is `a::b`.
-fn without_hash(name: &str) -> &str {
-    match name.rsplit_once("::h") {
-        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            path
-        }
-        _ => name,
-    }
 }

@@ -42,6 +42,21 @@ fn traps_name_their_place() {
 }
 
 #[test]
+fn frames_are_named_as_their_author_wrote_them() {
+    let inner = "_ZN5rogue5outer5inner17h0123456789abcdefE";
+    let failure = fails(
+        &format!("(call $inner) (i32.const 0)) (func $inner (@name \"{inner}\") (unreachable)"),
+        LIMITS,
+    );
+    assert!(
+        failure
+            .message
+            .ends_with("(in rogue::outer::inner < handle)"),
+        "{failure:?}"
+    );
+}
+
+#[test]
 fn an_endless_loop_meets_its_deadline() {
     let limits = CallLimits {
         deadline: Duration::from_millis(50),

@@ -1,5 +1,7 @@
 //! The sandbox against functions that behave and functions that don't.
 
+#[path = "../../../../tests/guests/built.rs"]
+mod built;
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
@@ -7,6 +9,7 @@ mod cache;
 mod calls;
 mod hostile;
 mod refused;
+mod rogue;
 mod services;
 
 use std::sync::Arc;

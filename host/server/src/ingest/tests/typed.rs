@@ -61,7 +61,7 @@ fn typed_events_carry_everything() {
             "{event}"
         );
         let by_line = taken(&plan, event, |intake, rows, body| {
-            drop(take_lines(intake, rows, body, Each::Typed, 1).unwrap())
+            let _ = take_lines(intake, rows, body, Each::Typed, 1).unwrap();
         });
         assert_eq!(by_line, Ok(vec![expected]), "{event}");
     }
@@ -161,4 +161,3 @@ fn typed_values_of_bytes_topics_are_text_or_base64() {
         value(r#"{"value":{"a":1}}"#).unwrap_err()[0].contains("values of this topic are bytes")
     );
 }
-

@@ -1,0 +1,122 @@
+use super::*;
+use crate::draft::Draft;
+use proptest::prelude::*;
+use tidemill_types::{PackedRows, ROW_HEAD_BYTES, RowHead, Timestamp, TopicId};
+
+/// A frame with one event and one state section, byte for byte: version 1 stays readable for ever.
+const GOLDEN: &str = include_str!("golden.hex");
+
+fn golden_frame() -> Vec<u8> {
+    let mut rows = PackedRows::default();
+    rows.push(
+        Timestamp::from_micros(-1),
+        Some(b"k"),
+        Some(b"v"),
+        [("h", b"x".as_slice())],
+    )
+    .expect("fits");
+    let mut draft = Draft::new();
+    draft.append(TopicId(3), &rows, &[2]).expect("fits");
+    draft.state(b"state");
+    frame(
+        draft,
+        0x1122_3344_5566_7788,
+        Stamp {
+            seq: 7,
+            durable: 5,
+            time: -2,
+        },
+    )
+}
+
+fn frame(mut draft: Draft, nonce: u64, stamp: Stamp) -> Vec<u8> {
+    draft.lay_out(1 << 26).expect("fits");
+    let size = draft.bytes();
+    let (body, mut facts) = draft.into_parts();
+    for (nth, slice) in (0..).zip(&mut facts.slices) {
+        slice.base = 9 + nth;
+    }
+    let mut out = Vec::new();
+    let sections = u32::try_from(body.sections.len()).expect("few");
+    let len = u32::try_from(body.bytes.len()).expect("small");
+    write_head(
+        &mut out,
+        nonce,
+        stamp,
+        sections,
+        &facts.slices,
+        len,
+        body.crc,
+    );
+    out.extend_from_slice(&body.bytes);
+    out.resize(size, 0);
+    out
+}
+
+#[test]
+fn a_frame_has_golden_bytes() {
+    let shown: Vec<String> = golden_frame()
+        .chunks(16)
+        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect();
+    assert_eq!(shown.join("\n"), GOLDEN.trim_end());
+}
+
+#[test]
+fn a_frame_is_read_only_under_its_nonce() {
+    let bytes = golden_frame();
+    assert!(Head::read(&bytes, 1).is_none());
+    let head = Head::read(&bytes, 0x1122_3344_5566_7788).expect("ours");
+    assert_eq!(head.frame_bytes(), bytes.len());
+    assert!(head.body_is_whole(&bytes));
+    let sections = head.sections(&bytes[head.body()]).expect("sections");
+    let kinds: Vec<Kind> = sections.iter().map(|section| section.kind).collect();
+    assert_eq!(kinds, [Kind::Append, Kind::State]);
+    assert_eq!((head.slices[0].base, head.slices[0].bytes), (9, 10));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn rows_come_out_sorted_by_partition_and_otherwise_as_they_went_in(
+        events in prop::collection::vec((0_u32..5, prop::collection::vec(any::<u8>(), 0..20)), 1..60),
+        in_place in any::<bool>(),
+    ) {
+        let mut rows = PackedRows::default();
+        for (_, value) in &events {
+            rows.push(Timestamp::from_micros(3), None, Some(value), []).expect("fits");
+        }
+        let partitions: Vec<u32> = events.iter().map(|(partition, _)| *partition).collect();
+        let mut draft = Draft::new();
+        if in_place {
+            draft.payload(10).extend_from_slice(&rows.payload);
+            draft.append_in_place(TopicId(1), &rows.heads, &partitions).expect("fits");
+        } else {
+            draft.state(b"before");
+            draft.append(TopicId(1), &rows, &partitions).expect("fits");
+        }
+        let stamp = Stamp { seq: 1, durable: 0, time: 0 };
+        let bytes = frame(draft, 4, stamp);
+        let head = Head::read(&bytes, 4).expect("ours");
+        prop_assert!(head.body_is_whole(&bytes));
+        let body = &bytes[head.body()];
+        let sections = head.sections(body).expect("sections");
+        let mut seen = 0;
+        for slice in &head.slices {
+            let section = sections[slice.section as usize];
+            let payload = &body[section.at as usize..(section.at + section.payload) as usize];
+            let heads = &body[(section.at + section.payload) as usize..(section.at + section.len) as usize];
+            let expected = events.iter().filter(|(partition, _)| *partition == slice.partition);
+            let mut rows = 0;
+            for (row, (_, value)) in (slice.first_row..).zip(expected) {
+                let head = RowHead::read(&heads[row as usize * ROW_HEAD_BYTES..], 0);
+                prop_assert_eq!(&payload[head.value_at as usize..][..head.value_len as usize], value.as_slice());
+                rows += 1;
+            }
+            prop_assert_eq!(rows, slice.rows);
+            seen += rows;
+        }
+        prop_assert_eq!(seen as usize, events.len());
+    }
+}

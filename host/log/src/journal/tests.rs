@@ -1,0 +1,344 @@
+//! Torn tails and flipped bits: a clear refusal or a clean recovery, never silence.
+
+use crate::draft::Draft;
+use crate::meters::Meters;
+use crate::open::{self, Parts};
+use crate::shard::{Flushed, Shard};
+use crate::{ReadLimit, Recovery, Settings, SnapshotRef, Topic, TopicSettings};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_env::files::{Files, SimDisk};
+use tidemill_env::metrics::Metrics;
+use tidemill_env::{Clock, Random};
+use tidemill_types::{
+    ByteSize, CommitSeq, ErrorKind, PackedRows, PartitionId, Result, Timestamp, TopicId,
+};
+
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Recovery for Nothing {
+    async fn begin(&mut self, _: Option<&SnapshotRef>) -> Result<CommitSeq> {
+        Ok(CommitSeq(0))
+    }
+    fn state(&mut self, _: CommitSeq, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+const TOPIC: TopicId = TopicId(1);
+const AT: PartitionId = PartitionId {
+    topic: TOPIC,
+    partition: 0,
+};
+
+fn disk() -> SimDisk {
+    SimDisk::new(Random::seeded(1), 64 << 20)
+}
+
+/// Starts a log; the journal alone, without object storage.
+fn start(disk: &SimDisk) -> Result<Shard> {
+    let settings = Settings {
+        dir: PathBuf::from("d"),
+        journal_file_bytes: ByteSize(16 << 10),
+        reserve_bytes: ByteSize(0),
+        ..Settings::default()
+    };
+    let parts = Parts {
+        settings,
+        files: Arc::new(disk.clone()),
+        clock: Clock::manual(Timestamp::from_micros(5)),
+        random: Random::seeded(9),
+        meters: Meters::new(&Metrics::default()),
+    };
+    let mut recovery = Nothing;
+    let opening = open::open(parts, None, &mut recovery);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("runtime");
+    Ok(runtime.block_on(opening)?.shard)
+}
+
+fn flush(shard: &Shard) {
+    while shard.flush() == Flushed::Group {}
+}
+
+/// Groups of `per_group` frames with one event each; the last one isn't closed.
+fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
+    let shard = start(disk).expect("starts");
+    let name = "t".parse().expect("name");
+    let topic = Arc::new(Topic {
+        id: TOPIC,
+        name,
+        settings: TopicSettings::default(),
+    });
+    let mut draft = Draft::new();
+    draft.topic_change(crate::sequencer::TopicChange::Created(topic));
+    shard
+        .commit(draft)
+        .map_err(|(error, _)| error)
+        .expect("created");
+    flush(&shard);
+    for nth in 0..groups * per_group {
+        let mut rows = PackedRows::default();
+        let value = format!("value {nth}");
+        rows.push(Timestamp::from_micros(0), None, Some(value.as_bytes()), [])
+            .expect("fits");
+        let mut draft = Draft::new();
+        draft.append(TOPIC, &rows, &[0]).expect("fits");
+        shard
+            .commit(draft)
+            .map_err(|(error, _)| error)
+            .expect("committed");
+        if nth % per_group == per_group - 1 {
+            flush(&shard);
+        }
+    }
+    shard
+}
+
+/// The events there are; they must be the first ones, in order.
+fn events(shard: &Shard) -> u64 {
+    let all = ReadLimit {
+        events: usize::MAX,
+        bytes: usize::MAX,
+    };
+    let mut count = 0;
+    loop {
+        let taken = shard.read_local(AT, count, all).expect("read");
+        if taken.batches.is_empty() {
+            return count;
+        }
+        for event in taken.batches.iter().flat_map(|batch| batch.iter()) {
+            let expected = format!("value {count}");
+            assert_eq!(
+                (event.offset, event.row.value),
+                (count, Some(expected.as_bytes()))
+            );
+            count += 1;
+        }
+    }
+}
+
+fn journal_files(disk: &SimDisk) -> Vec<PathBuf> {
+    let mut all = disk.list(Path::new("d/journal")).expect("list");
+    all.retain(|path| path.extension().is_some_and(|ending| ending == "journal"));
+    all.sort();
+    all
+}
+
+/// The first byte behind all frames.
+fn end_of(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .expect("not empty")
+        + 1
+}
+
+#[test]
+fn a_tail_torn_at_any_byte_loses_only_what_was_torn() {
+    let disk = disk();
+    drop(fill(&disk, 3, 1));
+    disk.kill();
+    let path = journal_files(&disk).remove(0);
+    let before = disk.contents(&path).expect("there");
+    let shard = fill_more(&disk);
+    drop(shard);
+    let full = disk.contents(&path).expect("there");
+    let (start_at, end) = (end_of(&before).next_multiple_of(8), end_of(&full));
+    assert!(end > start_at + 100);
+    for torn in start_at..end {
+        for garbage in [0, 0xff] {
+            let mut bytes = full.clone();
+            bytes[torn..].fill(0);
+            bytes[torn..end].fill(garbage);
+            if bytes == full {
+                continue;
+            }
+            let disk = copy(&path, &bytes);
+            let shard = start(&disk).unwrap_or_else(|e| panic!("byte {torn}: {e}"));
+            assert_eq!(events(&shard), 3, "byte {torn}");
+            assert_eq!(shard.with_sequencer(|s| s.last()).0, 4, "byte {torn}");
+        }
+    }
+}
+
+/// The same journal file with one more group, as if the process had gone on.
+fn fill_more(disk: &SimDisk) -> Shard {
+    for path in disk.list(Path::new("d/journal")).expect("list") {
+        disk.remove(&path).expect("removed");
+    }
+    fill(disk, 4, 1)
+}
+
+/// A disk that holds one journal file.
+fn copy(path: &Path, bytes: &[u8]) -> SimDisk {
+    let disk = disk();
+    disk.create_zeroed(path, bytes.len() as u64)
+        .expect("created");
+    disk.replace(path, bytes).expect("replaced");
+    disk
+}
+
+#[test]
+fn a_bit_flipped_anywhere_is_refused_or_loses_only_the_last_group() {
+    for closed in [false, true] {
+        let disk = disk();
+        let shard = fill(&disk, 4, 3);
+        if closed {
+            shard.begin_close(true);
+            flush(&shard);
+        }
+        drop(shard);
+        let path = journal_files(&disk).remove(0);
+        let bytes = disk.contents(&path).expect("there");
+        let (mut refused, mut shorter) = (0, 0);
+        let head = 0..super::HEAD_LEN;
+        let frames = usize::try_from(super::FILE_HEAD).expect("small")..end_of(&bytes) + 16;
+        for at in head.chain(frames) {
+            let disk = copy(&path, &bytes);
+            disk.flip(&path, at, u32::try_from(at * 7 % 8).expect("small"))
+                .expect("flipped");
+            match start(&disk) {
+                Ok(shard) if events(&shard) == 12 => {}
+                Ok(shard) => {
+                    assert!(
+                        !closed,
+                        "byte {at}: lost in silence although the log was closed"
+                    );
+                    assert!(
+                        events(&shard) >= 9,
+                        "byte {at}: only the last group may be lost"
+                    );
+                    shorter += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::Corrupt, "byte {at}: {error}");
+                    assert!(
+                        error.detail.contains(&path.display().to_string()),
+                        "{error}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 500, "{refused} refused");
+        assert_eq!(shorter > 0, !closed);
+    }
+}
+
+#[test]
+fn frames_of_an_earlier_use_of_a_file_are_never_taken_for_new_ones() {
+    let disk = disk();
+    let shard = fill(&disk, 10, 1);
+    let file = shard.journal().pop_first().expect("used").1.file;
+    let path = file.path.clone();
+    let full = disk.contents(&path).expect("there");
+    drop(shard);
+    let head = usize::try_from(super::FILE_HEAD).expect("small");
+    // The same bytes behind the head of another use.
+    let mut bytes = full.clone();
+    let again = super::FileHead {
+        number: file.number,
+        nonce: file.nonce + 1,
+        data_id: 7,
+    };
+    bytes[..super::HEAD_LEN].copy_from_slice(&again.to_bytes());
+    let disk = copy(&path, &bytes);
+    let shard = start(&disk).expect("starts");
+    assert_eq!(shard.with_sequencer(|s| s.last()).0, 0);
+    assert!(end_of(&full) > head);
+}
+
+#[test]
+fn a_missing_file_in_the_middle_is_refused() {
+    let disk = disk();
+    drop(fill(&disk, 200, 1));
+    let files = journal_files(&disk);
+    assert!(files.len() >= 3);
+    disk.remove(&files[1]).expect("removed");
+    let refused = start(&disk).err().expect("refused");
+    assert_eq!(refused.kind, ErrorKind::Corrupt);
+    assert!(
+        refused.detail.contains(&files[2].display().to_string()),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_failed_sync_is_final_and_what_it_left_is_written_again_at_the_next_start() {
+    let disk = disk();
+    let shard = fill(&disk, 2, 1);
+    let mut rows = PackedRows::default();
+    rows.push(Timestamp::from_micros(0), None, Some(b"value 2"), [])
+        .expect("fits");
+    let draft = || {
+        let mut draft = Draft::new();
+        draft.append(TOPIC, &rows, &[0]).expect("fits");
+        draft
+    };
+    let mut ticket = shard
+        .commit(draft())
+        .map_err(|(error, _)| error)
+        .expect("committed");
+    let durable = shard.durable();
+    disk.fail_syncs(1);
+    assert_eq!(shard.flush(), Flushed::Failed);
+    let told = ticket
+        .durable
+        .as_mut()
+        .expect("waits")
+        .try_recv()
+        .expect("told");
+    assert_eq!(told.expect_err("unknown").kind, ErrorKind::Unavailable);
+    assert!(durable.has_changed().is_err(), "the watch is closed");
+    assert_eq!(
+        shard.commit(draft()).err().expect("stopped").0.kind,
+        ErrorKind::Unavailable
+    );
+    assert_eq!(shard.flush(), Flushed::Nothing);
+    drop(shard);
+    disk.kill();
+    // The frame can be read although it isn't durable: it counts, so it must be made durable now.
+    let shard = start(&disk).expect("starts");
+    assert_eq!(events(&shard), 3);
+    drop(shard);
+    disk.crash();
+    assert_eq!(events(&start(&disk).expect("starts")), 3);
+}
+
+#[test]
+fn a_full_disk_refuses_commits_while_reads_go_on_and_recovers() {
+    let disk = disk();
+    let shard = fill(&disk, 2, 1);
+    disk.set_capacity(0);
+    let mut nth = 2;
+    let mut commit = || {
+        let mut rows = PackedRows::default();
+        let value = format!("value {nth}");
+        rows.push(Timestamp::from_micros(0), None, Some(value.as_bytes()), [])
+            .expect("fits");
+        let mut draft = Draft::new();
+        draft.append(TOPIC, &rows, &[0]).expect("fits");
+        let done = shard.commit(draft).map_err(|(error, _)| error);
+        nth += u64::from(done.is_ok());
+        done
+    };
+    let mut last = None;
+    while shard.flush() != Flushed::NoSpace {
+        last = Some(commit().expect("there is room in the file"));
+    }
+    assert_eq!(commit().err().expect("full").kind, ErrorKind::StorageFull);
+    let mut last = last.expect("waits").durable.expect("waits");
+    assert!(last.try_recv().is_err(), "not acknowledged");
+    let readable = events(&shard);
+    assert!(readable > 2);
+    disk.set_capacity(64 << 20);
+    assert_eq!(shard.flush(), Flushed::Group);
+    last.try_recv().expect("told").expect("durable");
+    shard.check_space();
+    commit().expect("admitted again");
+    flush(&shard);
+    assert_eq!(events(&shard), readable + 2);
+}

@@ -1,0 +1,149 @@
+//! One ordered view over segments, journal and tail: nothing twice, nothing skipped at the borders.
+
+use crate::shard::{Shard, lock};
+use crate::tail::{Source, Taken};
+use crate::{Read, ReadLimit, segment};
+use std::sync::Arc;
+use tidemill_env::objects::Objects;
+use tidemill_types::{Error, ErrorKind, PartitionId, Result, Timestamp, limits};
+
+/// See [`crate::Log::read`].
+pub(crate) async fn read(
+    shard: &Arc<Shard>,
+    objects: &Objects,
+    at: PartitionId,
+    from: u64,
+    limit: ReadLimit,
+) -> Result<Read> {
+    let end = check_range(shard, at, from)?;
+    let mut read = Read {
+        batches: Vec::new(),
+        next: from,
+        end,
+    };
+    let mut left = limit;
+    loop {
+        let source = shard.source(at, read.next, left)?;
+        let taken = match source {
+            Source::End => break,
+            Source::Gap(next) => {
+                read.next = next;
+                continue;
+            }
+            Source::Memory(taken) => taken,
+            Source::Journal(places) => {
+                let (shard, from) = (shard.clone(), read.next);
+                in_background(move || shard.read_places(at, &places, from, left)).await?
+            }
+            Source::Segment(segment) => {
+                let batches = segment::read(objects, &segment, read.next, left).await?;
+                let mut taken = Taken::new(read.next, left);
+                batches.iter().for_each(|batch| taken.take(batch));
+                // Compaction may have left nothing behind this offset.
+                taken.next = if batches.is_empty() {
+                    segment.end
+                } else {
+                    taken.next
+                };
+                taken
+            }
+        };
+        read.next = taken.next;
+        left = taken.limit();
+        let full = taken.is_full();
+        read.batches.extend(taken.batches);
+        if full || left.events == 0 || left.bytes == 0 {
+            break;
+        }
+    }
+    read.end = read.end.max(read.next);
+    Ok(read)
+}
+
+/// See [`crate::Log::read_tail`].
+pub(crate) fn read_memory(
+    shard: &Shard,
+    at: PartitionId,
+    from: u64,
+    limit: ReadLimit,
+) -> Option<Read> {
+    let end = check_range(shard, at, from).ok()?;
+    match shard.source(at, from, limit).ok()? {
+        Source::Memory(taken) => {
+            let end = end.max(taken.next);
+            Some(Read {
+                batches: taken.batches,
+                next: taken.next,
+                end,
+            })
+        }
+        Source::End => Some(Read {
+            batches: Vec::new(),
+            next: from,
+            end,
+        }),
+        Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
+    }
+}
+
+/// See [`crate::Log::offset_at`].
+pub(crate) async fn offset_at(
+    shard: &Arc<Shard>,
+    objects: &Objects,
+    at: PartitionId,
+    time: Timestamp,
+) -> Result<u64> {
+    let limit = ReadLimit {
+        events: limits::READ_EVENTS,
+        bytes: 4 << 20,
+    };
+    let partition = shard.partition(at)?;
+    let mut from = lock(&partition).start();
+    loop {
+        if let Source::Segment(segment) = shard.source(at, from, limit)? {
+            let may_have = segment.max_time >= time.micros();
+            if may_have
+                && let Some(offset) = segment::offset_at(objects, &segment, from, time).await?
+            {
+                return Ok(offset);
+            }
+            from = segment.end;
+            continue;
+        }
+        let read = read(shard, objects, at, from, limit).await?;
+        let mut events = read.batches.iter().flat_map(|batch| batch.iter());
+        if let Some(event) = events.find(|event| event.row.time >= time) {
+            return Ok(event.offset);
+        }
+        if read.next >= read.end {
+            return Ok(read.next);
+        }
+        from = read.next;
+    }
+}
+
+fn check_range(shard: &Shard, at: PartitionId, from: u64) -> Result<u64> {
+    let partition = shard.partition(at)?;
+    let partition = lock(&partition);
+    let (start, end) = (partition.start(), partition.end());
+    if from < start || from > end {
+        return Err(Error::new(
+            ErrorKind::OutOfRange,
+            "offset-out-of-range",
+            format!(
+                "offset {from} is not between the start {start} and the end {end} of the partition"
+            ),
+        ));
+    }
+    Ok(end)
+}
+
+/// Runs what blocks where it may.
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::internal("work in the background panicked")),
+    }
+}

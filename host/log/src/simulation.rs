@@ -1,0 +1,49 @@
+//! The whole log in one thread over a simulated disk and bucket, driven and broken as a seed decides,
+//! beside a model of what must be true.
+
+mod model;
+mod world;
+
+use world::{Faulty, World};
+
+/// Seeds of one run of the suite.
+const SEEDS: u64 = 1000;
+/// Runs are independent of each other.
+const THREADS: u64 = 4;
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_comes_twice() {
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            scope.spawn(move || {
+                for seed in (first..SEEDS).step_by(THREADS as usize) {
+                    if let Err(wrong) = World::new(seed, Faulty::Nothing).run() {
+                        panic!("seed {seed}: {wrong}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_twice_ends_the_same() {
+    for seed in 0..20 {
+        let run = || {
+            let mut world = World::new(seed, Faulty::Nothing);
+            world.run().expect("a good run");
+            world.trace()
+        };
+        let (first, second) = (run(), run());
+        assert!(first.len() > 20);
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_disk_whose_syncs_do_nothing_is_found_out() {
+    let found = (0..100)
+        .filter(|seed| World::new(*seed, Faulty::Syncs).run().is_err())
+        .count();
+    assert!(found > 50, "only {found} of 100 runs noticed");
+}

@@ -1,0 +1,196 @@
+//! The settings inside `#[tidemill::function(…)]`.
+
+use proc_macro2::Span;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Ident, LitStr, Token, parenthesized};
+
+const KNOWN: &str = "input, output, outputs(…), name, start, key";
+
+/// What the attribute says, checked as far as that goes without the function.
+pub(crate) struct Settings {
+    pub(crate) input: LitStr,
+    pub(crate) outputs: Outputs,
+    pub(crate) name: Option<LitStr>,
+    pub(crate) start: Option<LitStr>,
+    pub(crate) key: Option<LitStr>,
+}
+
+/// Where outputs go.
+pub(crate) enum Outputs {
+    None,
+    /// `output = "topic"`.
+    Only(LitStr),
+    /// `outputs(parameter = "topic", …)`.
+    Named(Vec<(Ident, LitStr)>),
+}
+
+enum Setting {
+    Text(Ident, LitStr),
+    Outputs(Ident, Vec<(Ident, LitStr)>),
+}
+
+impl Parse for Setting {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let key: Ident = input
+            .parse()
+            .map_err(|error| syn::Error::new(error.span(), format!("expected one of {KNOWN}")))?;
+        if key == "outputs" {
+            if !input.peek(syn::token::Paren) {
+                return Err(syn::Error::new(
+                    key.span(),
+                    "write outputs(alerts = \"topic\", stats = \"other-topic\")",
+                ));
+            }
+            let inner;
+            parenthesized!(inner in input);
+            let named = Punctuated::<Named, Token![,]>::parse_terminated(&inner)?;
+            return Ok(Self::Outputs(
+                key,
+                named.into_iter().map(|named| (named.0, named.1)).collect(),
+            ));
+        }
+        if !["input", "output", "name", "start", "key"]
+            .iter()
+            .any(|known| key == known)
+        {
+            return Err(syn::Error::new(
+                key.span(),
+                format!("there is no setting `{key}`; known are {KNOWN}"),
+            ));
+        }
+        let Named(key, value) = Named::after(key, input)?;
+        Ok(Self::Text(key, value))
+    }
+}
+
+struct Named(Ident, LitStr);
+
+impl Named {
+    fn after(key: Ident, input: ParseStream<'_>) -> syn::Result<Self> {
+        let wrong = |span: Span| {
+            syn::Error::new(span, format!("write {key} = \"…\", with a text in quotes"))
+        };
+        input
+            .parse::<Token![=]>()
+            .map_err(|error| wrong(error.span()))?;
+        let value: LitStr = input.parse().map_err(|error| wrong(error.span()))?;
+        Ok(Self(key, value))
+    }
+}
+
+impl Parse for Named {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let key = input.parse()?;
+        Self::after(key, input)
+    }
+}
+
+impl Parse for Settings {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let given = Punctuated::<Setting, Token![,]>::parse_terminated(input)?;
+        let (mut topic, mut name, mut start, mut key) = (None, None, None, None);
+        let mut outputs = Outputs::None;
+        for setting in given {
+            match setting {
+                Setting::Outputs(at, named) => {
+                    once(&at, matches!(outputs, Outputs::None))?;
+                    outputs = Outputs::Named(named);
+                }
+                Setting::Text(at, value) if at == "output" => {
+                    once(&at, matches!(outputs, Outputs::None))?;
+                    outputs = Outputs::Only(value);
+                }
+                Setting::Text(at, value) => {
+                    let place = match at.to_string().as_str() {
+                        "input" => &mut topic,
+                        "name" => &mut name,
+                        "start" => &mut start,
+                        _ => &mut key,
+                    };
+                    once(&at, place.is_none())?;
+                    *place = Some(value);
+                }
+            }
+        }
+        let input = topic.ok_or_else(|| {
+            syn::Error::new(
+                Span::call_site(),
+                "say which topic the function reads: #[tidemill::function(input = \"flights\")]",
+            )
+        })?;
+        let settings = Self {
+            input,
+            outputs,
+            name,
+            start,
+            key,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+fn once(at: &Ident, first: bool) -> syn::Result<()> {
+    if first {
+        Ok(())
+    } else {
+        Err(syn::Error::new(at.span(), format!("`{at}` is said twice")))
+    }
+}
+
+impl Settings {
+    fn check(&self) -> syn::Result<()> {
+        check_name(&self.input)?;
+        self.name.as_ref().map_or(Ok(()), check_name)?;
+        match &self.outputs {
+            Outputs::None => {}
+            Outputs::Only(topic) => check_name(topic)?,
+            Outputs::Named(named) => named.iter().try_for_each(|(_, topic)| check_name(topic))?,
+        }
+        if let Some(key) = self
+            .key
+            .as_ref()
+            .filter(|key| !key.value().starts_with('/'))
+        {
+            return Err(syn::Error::new(
+                key.span(),
+                "`key` is a JSON pointer into the value, such as \"/route\"",
+            ));
+        }
+        let understood = |start: &str| {
+            ["earliest", "latest"].contains(&start)
+                || start.starts_with(|c: char| c.is_ascii_digit())
+        };
+        if let Some(start) = self
+            .start
+            .as_ref()
+            .filter(|start| !understood(&start.value()))
+        {
+            return Err(syn::Error::new(
+                start.span(),
+                "`start` is \"earliest\", \"latest\" or a time such as \"2013-01-01T00:00:00Z\"",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Names of topics and functions: 1 to 200 letters, digits, `.`, `_`, `-`.
+fn check_name(name: &LitStr) -> syn::Result<()> {
+    let text = name.value();
+    let good = (1..=200).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        && text != "."
+        && text != "..";
+    if good {
+        Ok(())
+    } else {
+        Err(syn::Error::new(
+            name.span(),
+            "a name has 1 to 200 letters, digits, `.`, `_` or `-`",
+        ))
+    }
+}

@@ -1,0 +1,302 @@
+//! Writing an answer: outcomes and commands, event by event, with a way back to the start of an event.
+
+use super::{HEAD, VERSION, flag, op};
+
+/// Outcomes by number.
+pub(crate) mod outcome {
+    pub(crate) const FILTERED: u8 = 0;
+    pub(crate) const EFFECT: u8 = 1;
+    pub(crate) const SKIP: u8 = 2;
+    pub(crate) const DEAD_LETTER: u8 = 3;
+    pub(crate) const UNDECODABLE: u8 = 4;
+}
+
+/// An answer in the making.
+#[derive(Default)]
+pub(crate) struct Answer {
+    outcomes: Vec<u8>,
+    commands: Vec<Command>,
+    payload: Vec<u8>,
+    stop: u8,
+}
+
+/// One command; its bytes lie in the answer's payload from `at` on.
+#[derive(Clone, Copy)]
+struct Command {
+    op: u8,
+    flags: u8,
+    port: u16,
+    event: u32,
+    time: i64,
+    at: usize,
+    key_len: usize,
+    value_len: usize,
+    headers_len: usize,
+}
+
+/// Where an answer stood before an event.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    commands: usize,
+    payload: usize,
+}
+
+/// The fixed parts of an emit.
+pub(crate) struct Emit<'e> {
+    pub(crate) event: u32,
+    pub(crate) output: u16,
+    pub(crate) key: Option<&'e [u8]>,
+    pub(crate) headers: &'e [u8],
+    pub(crate) time: Option<i64>,
+}
+
+/// The final value of a slot of one key.
+pub(crate) struct StateChange {
+    /// The last event that changed it.
+    pub(crate) event: u32,
+    pub(crate) slot: u16,
+    /// `None`: cleared.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+impl Answer {
+    /// Empties it for the next batch, keeping its memory.
+    pub(crate) fn clear(&mut self) {
+        self.outcomes.clear();
+        self.commands.clear();
+        self.payload.clear();
+        self.stop = 0;
+    }
+
+    /// Where it stands, to come back to by [`Answer::rollback`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            commands: self.commands.len(),
+            payload: self.payload.len(),
+        }
+    }
+
+    /// Forgets everything since `mark`.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        self.commands.truncate(mark.commands);
+        self.payload.truncate(mark.payload);
+    }
+
+    /// Whether there is a command since `mark`.
+    pub(crate) fn grew(&self, mark: Mark) -> bool {
+        self.commands.len() > mark.commands
+    }
+
+    /// Emits an event; `write` appends its value, or says that it has none.
+    pub(crate) fn emit<E>(
+        &mut self,
+        emit: &Emit<'_>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<HasValue, E>,
+    ) -> Result<(), E> {
+        let at = self.payload.len();
+        self.payload.extend_from_slice(emit.key.unwrap_or_default());
+        let value_at = self.payload.len();
+        let has_value = match write(&mut self.payload) {
+            Ok(has_value) => has_value,
+            Err(error) => {
+                self.payload.truncate(at);
+                return Err(error);
+            }
+        };
+        let headers_at = self.payload.len();
+        self.payload.extend_from_slice(emit.headers);
+        let mut flags = 0;
+        for (set, bit) in [
+            (emit.key.is_some(), flag::KEY),
+            (has_value == HasValue::No, flag::TOMBSTONE),
+            (emit.time.is_some(), flag::TIME),
+        ] {
+            if set {
+                flags |= bit;
+            }
+        }
+        self.commands.push(Command {
+            op: op::EMIT,
+            flags,
+            port: emit.output,
+            event: emit.event,
+            time: emit.time.unwrap_or_default(),
+            at,
+            key_len: value_at - at,
+            value_len: headers_at - value_at,
+            headers_len: emit.headers.len(),
+        });
+        Ok(())
+    }
+
+    /// The outcome of the next event, with its reason if there is one.
+    pub(crate) fn outcome(&mut self, event: u32, outcome: u8, reason: &str) {
+        self.outcomes.push(outcome);
+        if !reason.is_empty() {
+            self.text(op::REASON, event, reason);
+        }
+    }
+
+    /// The next event is to be tried again later.
+    pub(crate) fn stop_to_retry(&mut self, event: u32, reason: &str) {
+        self.stop = 1;
+        self.text(op::STOP, event, reason);
+    }
+
+    /// The next event stops the function.
+    pub(crate) fn stop_for_good(&mut self, event: u32, reason: &str) {
+        self.stop = 2;
+        self.text(op::STOP, event, reason);
+    }
+
+    fn text(&mut self, op: u8, event: u32, text: &str) {
+        let at = self.payload.len();
+        self.payload.extend_from_slice(text.as_bytes());
+        self.commands.push(Command {
+            op,
+            flags: 0,
+            port: 0,
+            event,
+            time: 0,
+            at,
+            key_len: 0,
+            value_len: text.len(),
+            headers_len: 0,
+        });
+    }
+
+    /// The answer's bytes. `changes` are ordered by event and follow the emits of their event.
+    ///
+    /// # Errors
+    /// When it passes the 4 GiB that the layout can describe.
+    pub(crate) fn finish(&self, changes: &[StateChange]) -> Result<Vec<u8>, String> {
+        let commands = self.commands.len() + changes.len();
+        let commands_at = (HEAD + self.outcomes.len()).next_multiple_of(8);
+        let payload_at = commands_at + commands * HEAD;
+        let payload_len = self.payload.len()
+            + changes
+                .iter()
+                .map(|c| c.value.as_ref().map_or(0, Vec::len))
+                .sum::<usize>();
+        if u32::try_from(payload_at + payload_len).is_err() {
+            return Err("the answer to one batch passes 4 GiB".to_owned());
+        }
+        let mut out = Vec::with_capacity(payload_at + payload_len);
+        out.extend_from_slice(&[VERSION, self.stop, 0, 0]);
+        for field in [
+            self.outcomes.len(),
+            commands,
+            HEAD,
+            commands_at,
+            payload_at,
+            payload_len,
+            0,
+        ] {
+            push_u32(&mut out, field);
+        }
+        out.extend_from_slice(&self.outcomes);
+        out.resize(commands_at, 0);
+        let mut at = 0;
+        for item in Merged::new(&self.commands, changes) {
+            at += item.write_head(&mut out, at);
+        }
+        for item in Merged::new(&self.commands, changes) {
+            out.extend_from_slice(item.bytes(&self.payload));
+        }
+        Ok(out)
+    }
+}
+
+/// Whether an event has a value or is a tombstone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HasValue {
+    Yes,
+    No,
+}
+
+/// Commands and state changes together, by event; of one event the state changes come last.
+struct Merged<'m> {
+    commands: &'m [Command],
+    changes: &'m [StateChange],
+}
+
+enum Item<'m> {
+    Command(&'m Command),
+    Change(&'m StateChange),
+}
+
+impl<'m> Merged<'m> {
+    fn new(commands: &'m [Command], changes: &'m [StateChange]) -> Self {
+        Self { commands, changes }
+    }
+}
+
+impl<'m> Iterator for Merged<'m> {
+    type Item = Item<'m>;
+
+    fn next(&mut self) -> Option<Item<'m>> {
+        match (self.commands.split_first(), self.changes.split_first()) {
+            (Some((command, rest)), change)
+                if change.is_none_or(|(change, _)| command.event <= change.event) =>
+            {
+                self.commands = rest;
+                Some(Item::Command(command))
+            }
+            (_, Some((change, rest))) => {
+                self.changes = rest;
+                Some(Item::Change(change))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Item<'_> {
+    /// Writes the head of a command whose bytes lie at `at`; gives their number.
+    fn write_head(&self, out: &mut Vec<u8>, at: usize) -> usize {
+        let command = match self {
+            Self::Command(command) => **command,
+            Self::Change(change) => Command {
+                op: if change.value.is_some() {
+                    op::SET
+                } else {
+                    op::DELETE
+                },
+                flags: 0,
+                port: change.slot,
+                event: change.event,
+                time: 0,
+                at: 0,
+                key_len: 0,
+                value_len: change.value.as_ref().map_or(0, Vec::len),
+                headers_len: 0,
+            },
+        };
+        out.extend_from_slice(&[command.op, command.flags]);
+        out.extend_from_slice(&command.port.to_le_bytes());
+        out.extend_from_slice(&command.event.to_le_bytes());
+        out.extend_from_slice(&command.time.to_le_bytes());
+        for field in [at, command.key_len, command.value_len, command.headers_len] {
+            push_u32(out, field);
+        }
+        command.key_len + command.value_len + command.headers_len
+    }
+
+    fn bytes<'b>(&'b self, payload: &'b [u8]) -> &'b [u8] {
+        match self {
+            Self::Command(command) => {
+                &payload[command.at
+                    ..command.at + command.key_len + command.value_len + command.headers_len]
+            }
+            Self::Change(change) => change.value.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`finish` refuses answers that need more than 32 bits"
+)]
+fn push_u32(out: &mut Vec<u8>, field: usize) {
+    out.extend_from_slice(&(field as u32).to_le_bytes());
+}

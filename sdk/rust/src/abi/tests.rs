@@ -1,0 +1,157 @@
+//! The layouts against the golden bytes of `wit/golden`, and against themselves.
+
+use super::*;
+use crate::abi::answer::HasValue;
+use proptest::prelude::*;
+
+fn golden(name: &str) -> Vec<u8> {
+    let path = format!("{}/../../wit/golden/{name}.hex", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).expect(&path);
+    text.lines()
+        .flat_map(|line| {
+            line.split('#')
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+        })
+        .map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal"))
+        .collect()
+}
+
+fn headers(headers: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, value) in headers {
+        encode_header(&mut out, name, value).expect("short");
+    }
+    out
+}
+
+fn golden_events() -> Vec<PackedEvent> {
+    let view = golden("batch");
+    BatchView::parse(&view).expect("golden batch").events()
+}
+
+#[test]
+fn the_golden_batch_is_read() {
+    let bytes = golden("batch");
+    let view = BatchView::parse(&bytes).expect("golden batch");
+    assert_eq!((view.count(), view.slots(), view.keys()), (3, 1, 2));
+    let row = view.row(0).expect("row");
+    assert_eq!(
+        (row.key, row.value, row.offset),
+        (Some(b"UA".as_slice()), Some(b"{\"n\":1}".as_slice()), 12)
+    );
+    assert_eq!(
+        row.headers.collect::<Vec<_>>(),
+        [("source", b"gate-3".as_slice())]
+    );
+    let row = view.row(2).expect("row");
+    assert_eq!((row.key, row.value, row.offset), (None, None, 15));
+    assert_eq!(
+        [0, 1, 2].map(|event| view.key_number(event)),
+        [Some(0), Some(0), Some(1)]
+    );
+    assert_eq!(
+        (view.state(0), view.state(1)),
+        (Some(b"7".as_slice()), None)
+    );
+}
+
+#[test]
+fn the_golden_batch_is_written() {
+    let packed = pack(&golden_events(), 1, |key, _| key.map(|_| b"7".as_slice()));
+    assert_eq!(packed, golden("batch"));
+}
+
+#[test]
+fn the_golden_answer_is_written() {
+    let mut answer = Answer::default();
+    let headers = headers(&[("source", b"gate-3")]);
+    let expected = golden("answer");
+    let own_time = i64::from_le_bytes(expected[48..56].try_into().expect("eight bytes"));
+    let emit = Emit {
+        event: 0,
+        output: 0,
+        key: Some(b"UA"),
+        headers: &headers,
+        time: Some(own_time),
+    };
+    let written = answer.emit(&emit, |out| {
+        out.extend_from_slice(b"{\"n\":8}");
+        Ok::<_, String>(HasValue::Yes)
+    });
+    assert_eq!(written, Ok(()));
+    answer.outcome(0, outcome::EFFECT, "");
+    answer.outcome(1, outcome::EFFECT, "");
+    answer.outcome(2, outcome::SKIP, "no value");
+    let changes = [StateChange {
+        event: 1,
+        slot: 0,
+        value: Some(b"9".to_vec()),
+    }];
+    assert_eq!(answer.finish(&changes), Ok(expected));
+}
+
+#[test]
+fn a_batch_of_another_version_is_refused() {
+    let mut bytes = golden("batch");
+    bytes[0] = 2;
+    assert!(BatchView::parse(&bytes).is_err_and(|why| why.contains("version 2")));
+    assert!(BatchView::parse(&[]).is_err());
+}
+
+fn any_event() -> impl Strategy<Value = PackedEvent> {
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..20);
+    let header_list = proptest::collection::vec(("[a-z]{0,5}", bytes()), 0..3);
+    (
+        any::<i64>(),
+        proptest::option::of(bytes()),
+        proptest::option::of(bytes()),
+        header_list,
+        any::<u64>(),
+        any::<i64>(),
+    )
+        .prop_map(|(time, key, value, list, offset, ingest_time)| {
+            let list: Vec<_> = list
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_slice()))
+                .collect();
+            PackedEvent {
+                time,
+                key,
+                value,
+                headers: headers(&list),
+                offset,
+                ingest_time,
+            }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_batch_reads_back(events in proptest::collection::vec(any_event(), 0..12), slots in 0_usize..3) {
+        let packed = pack(&events, slots, |key, slot| if slot == 1 { None } else { key.map(|_| b"x".as_slice()) });
+        let view = BatchView::parse(&packed).expect("own batch");
+        prop_assert_eq!(view.events(), events);
+    }
+
+    #[test]
+    fn damaged_batches_never_panic(at in 0_usize..261, value in any::<u8>(), cut in 0_usize..262) {
+        let mut bytes = golden("batch");
+        bytes[at] = value;
+        bytes.truncate(cut);
+        if let Ok(view) = BatchView::parse(&bytes) {
+            for event in 0..view.count().min(10) {
+                if let Ok(row) = view.row(event) {
+                    let _ = row.headers.count();
+                }
+                let _ = view.key_number(event);
+            }
+            for cell in 0..4 {
+                let _ = view.state(cell);
+            }
+        }
+    }
+}

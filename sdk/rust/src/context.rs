@@ -1,0 +1,83 @@
+//! What a handler may know besides its event.
+
+use crate::guest::Running;
+use crate::log::{self, Level};
+use crate::{Result, Shared, Time};
+use serde::de::DeserializeOwned;
+use std::cell::Cell;
+
+/// The surroundings of one event. Everything in it is the same when the event is handled again.
+pub struct Context<'a> {
+    running: &'a Running<'a>,
+    random: Cell<u64>,
+}
+
+impl<'a> Context<'a> {
+    #[doc(hidden)]
+    pub fn new(running: &'a Running<'a>) -> Self {
+        Self {
+            random: Cell::new(mix(running.call().seed ^ mix(running.offset()))),
+            running,
+        }
+    }
+
+    /// The event's time: the only present a function knows.
+    pub fn now(&self) -> Time {
+        self.running.time()
+    }
+
+    /// The next random number of this event, drawn from (function, partition, offset): the same when
+    /// the event is handled again, others for every event.
+    pub fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(GOLDEN);
+        self.random.set(state);
+        mix(state)
+    }
+
+    /// A random number from 0 (inclusive) to 1 (exclusive).
+    pub fn random_unit(&self) -> f64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "53 bits are what a float holds exactly"
+        )]
+        let bits = (self.random() >> 11) as f64;
+        bits / 9_007_199_254_740_992.0
+    }
+
+    /// The function's configuration (`[config]` of its manifest). Read once, then shared.
+    ///
+    /// # Errors
+    /// When it doesn't read as `T`.
+    pub fn config<T: DeserializeOwned + 'static>(&self) -> Result<Shared<T>> {
+        self.running.config()
+    }
+
+    /// The watermark: no event before it is expected any more; `None` while there is none.
+    pub fn watermark(&self) -> Option<Time> {
+        let micros = self.running.call().watermark;
+        (micros != i64::MIN).then(|| Time::from_micros(micros))
+    }
+
+    /// How often this event was tried before. Not for deciding what to emit.
+    pub fn attempt(&self) -> u32 {
+        if self.running.index() == 0 {
+            self.running.call().attempt
+        } else {
+            0
+        }
+    }
+
+    /// Writes a line to the function's log; [`crate::info!`] and its sisters do the same with formatting.
+    pub fn log(&self, level: Level, message: &str) {
+        log::line(level, format_args!("{message}"));
+    }
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The output step of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
+fn mix(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,147 @@
+//! One event being handled, and what surrounds it.
+
+use super::{Call, Overlay};
+use crate::abi::{Answer, BatchView, Row};
+use crate::error::Kind;
+use crate::event::{Event, Payload};
+use crate::{Error, Result, Shared, Time};
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::cell::{OnceCell, RefCell, RefMut};
+use std::rc::Rc;
+
+/// What an instance can ask its host for.
+pub(crate) trait Surroundings {
+    /// Configuration as JSON text.
+    fn config(&self) -> String;
+    /// Topic of an input.
+    fn input_topic(&self, input: u32) -> String;
+}
+
+/// One live copy of a function: what it keeps from batch to batch, none of it an author's.
+pub(crate) struct Instance {
+    surroundings: Box<dyn Surroundings>,
+    topic: RefCell<Option<(u32, Rc<str>)>>,
+    config_text: OnceCell<String>,
+    config: RefCell<Option<Rc<dyn Any>>>,
+    pub(super) answer: RefCell<Answer>,
+}
+
+impl Instance {
+    pub(crate) fn new(surroundings: Box<dyn Surroundings>) -> Self {
+        Self {
+            surroundings,
+            topic: RefCell::default(),
+            config_text: OnceCell::new(),
+            config: RefCell::default(),
+            answer: RefCell::default(),
+        }
+    }
+
+    /// Topic of an input, asked for once.
+    pub(super) fn topic(&self, input: u32) -> Rc<str> {
+        let mut known = self.topic.borrow_mut();
+        match &*known {
+            Some((number, topic)) if *number == input => Rc::clone(topic),
+            _ => {
+                let topic: Rc<str> = self.surroundings.input_topic(input).into();
+                *known = Some((input, Rc::clone(&topic)));
+                topic
+            }
+        }
+    }
+
+    /// The configuration as `T`, parsed once.
+    fn config<T: DeserializeOwned + 'static>(&self) -> Result<Shared<T>> {
+        let mut known = self.config.borrow_mut();
+        if let Some(config) = known
+            .as_ref()
+            .and_then(|config| Rc::clone(config).downcast().ok())
+        {
+            return Ok(Shared(config));
+        }
+        let text = self.config_text.get_or_init(|| self.surroundings.config());
+        let config: Rc<T> = serde_json::from_str(text).map(Rc::new).map_err(|error| {
+            Error::retry(format!(
+                "the function's configuration can't be read: {error}"
+            ))
+        })?;
+        *known = Some(Rc::clone(&config) as Rc<dyn Any>);
+        Ok(Shared(config))
+    }
+}
+
+/// One event being handled. The parameters of a function are made from it.
+pub struct Running<'a> {
+    pub(super) batch: &'a BatchView<'a>,
+    pub(super) row: Row<'a>,
+    pub(super) index: u32,
+    pub(super) call: &'a Call,
+    pub(super) topic: &'a str,
+    pub(super) instance: &'a Instance,
+    pub(super) overlay: &'a RefCell<Overlay>,
+}
+
+impl<'a> Running<'a> {
+    /// The event, its value read.
+    ///
+    /// # Errors
+    /// When the value doesn't parse: the event becomes a dead letter.
+    pub fn event<T: Payload<'a>>(&self) -> Result<Event<'a, T>> {
+        let value = T::read(self.row.value).map_err(|why| Error::new(Kind::Undecodable, why))?;
+        Ok(Event::new(
+            value,
+            &self.row,
+            self.topic,
+            self.call.partition,
+        ))
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn call(&self) -> &Call {
+        self.call
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.row.offset
+    }
+
+    pub(crate) fn time(&self) -> Time {
+        Time::from_micros(self.row.time)
+    }
+
+    pub(crate) fn config<T: DeserializeOwned + 'static>(&self) -> Result<Shared<T>> {
+        self.instance.config()
+    }
+
+    pub(crate) fn answer(&self) -> RefMut<'_, Answer> {
+        self.instance.answer.borrow_mut()
+    }
+
+    pub(crate) fn overlay(&self) -> View<'_> {
+        View {
+            overlay: self.overlay.borrow_mut(),
+            batch: self.batch,
+        }
+    }
+
+    /// Number of the cell of a slot for the event's key.
+    pub(crate) fn cell(&self, slot: u16) -> Result<usize> {
+        let number = self.row.key.and_then(|_| self.batch.key_number(self.index));
+        let Some(number) = number else {
+            return Err(Error::dead_letter(
+                "the event has no key, so there is nothing to keep state by",
+            ));
+        };
+        Ok(number as usize * usize::from(self.batch.slots()) + usize::from(slot))
+    }
+}
+
+/// The overlay together with the values that came with the batch.
+pub(crate) struct View<'r> {
+    pub(super) overlay: RefMut<'r, Overlay>,
+    pub(super) batch: &'r BatchView<'r>,
+}

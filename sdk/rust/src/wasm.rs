@@ -1,0 +1,64 @@
+//! The component's outside: what `wit/function.wit` declares, wired to the code that handles a batch.
+
+use crate::Function;
+use crate::guest::{self, Instance, Surroundings};
+use crate::log::{Level, LogLine};
+
+mod bindings {
+    wit_bindgen::generate!({
+        path: "../../wit",
+        world: "function",
+        pub_export_macro: true,
+        export_macro_name: "export",
+        default_bindings_module: "tidemill::wasm",
+    });
+}
+
+#[doc(hidden)]
+pub use bindings::*;
+
+use bindings::tidemill::function::host;
+
+struct Host;
+
+impl Surroundings for Host {
+    fn config(&self) -> String {
+        host::config()
+    }
+
+    fn input_topic(&self, input: u32) -> String {
+        host::input_topic(input)
+    }
+}
+
+thread_local! {
+    static INSTANCE: Instance = Instance::new(Box::new(Host));
+}
+
+/// What the component exports.
+#[doc(hidden)]
+pub fn on_batch<F: Function>(
+    _function: impl FnOnce() -> F,
+    call: bindings::Call,
+    events: &[u8],
+) -> Result<Vec<u8>, String> {
+    let call = guest::Call {
+        input: call.input,
+        partition: call.partition,
+        attempt: call.attempt,
+        watermark: call.watermark,
+        seed: call.seed,
+    };
+    INSTANCE.with(|instance| guest::on_batch::<F>(instance, call, events))
+}
+
+pub(crate) fn log(line: LogLine) {
+    let level = match line.level {
+        Level::Trace => host::LogLevel::Trace,
+        Level::Debug => host::LogLevel::Debug,
+        Level::Info => host::LogLevel::Info,
+        Level::Warn => host::LogLevel::Warn,
+        Level::Error => host::LogLevel::Error,
+    };
+    host::log(level, line.event, &line.message);
+}

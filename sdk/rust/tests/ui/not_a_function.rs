@@ -1,0 +1,4 @@
+#[tidemill::function(input = "flights")]
+struct Late;
+
+fn main() {}

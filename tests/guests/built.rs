@@ -1,0 +1,34 @@
+//! Components for tests, out of the crates beside this file. Included with `#[path]`.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The component of the crate with this name, built now.
+pub fn component(name: &str) -> Vec<u8> {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .map(|dir| dir.join("tests/guests"))
+        .find(|dir| dir.is_dir())
+        .expect("the guests lie in this repository");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--target", "wasm32-unknown-unknown"])
+        .args(["--package", name])
+        .arg("--manifest-path")
+        .arg(guests.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{name} can't be built: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let module = target.join(format!("wasm32-unknown-unknown/release/{name}.wasm"));
+    let module = std::fs::read(&module).unwrap_or_else(|e| panic!("{}: {e}", module.display()));
+    wit_component::ComponentEncoder::default()
+        .module(&module)
+        .and_then(|mut encoder| encoder.encode())
+        .expect("the module carries its world")
+}
