@@ -26,7 +26,7 @@ async fn durable(parts: Arc<Parts>) {
     let mut durable = parts.log.durable();
     loop {
         let commit = *durable.borrow_and_update();
-        parts.durable(commit);
+        parts.state.durable(commit);
         if durable.changed().await.is_err() {
             return;
         }

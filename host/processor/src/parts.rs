@@ -2,12 +2,11 @@
 
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
-use std::sync::{PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log, Ticket};
 use tidemill_state::{Changes, Store};
-use tidemill_types::{CommitSeq, Error, ErrorKind, Result};
+use tidemill_types::{Error, ErrorKind, Result};
 use tidemill_wasm::Sandbox;
 
 /// The parts a processor was given, and its own.
@@ -20,13 +19,11 @@ pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) pool: Pool,
     pub(crate) metrics: FunctionMetrics,
-    /// Held shared from a commit until its changes are in the state's map.
-    pub(crate) applying: RwLock<()>,
 }
 
 impl Parts {
-    /// Commits a transaction and applies its state sections, as one step for whoever says what is
-    /// durable: the store must never be told that a commit is durable whose changes it hasn't got.
+    /// Commits a transaction and applies its state sections; until that is done the store doesn't
+    /// believe that it has them, however soon the frame is durable.
     ///
     /// # Errors
     /// As [`Log::commit`]; the draft comes back where nothing happened.
@@ -35,7 +32,7 @@ impl Parts {
         draft: Draft,
         sections: &[&[u8]],
     ) -> Result<Ticket, (Error, Option<Draft>)> {
-        let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
+        let _intent = (!sections.is_empty()).then(|| self.state.intend());
         let ticket = self
             .log
             .commit(draft)
@@ -46,17 +43,6 @@ impl Parts {
                 .map_err(|error| (error, None))?;
         }
         Ok(ticket)
-    }
-
-    /// Tells the state store up to where the journal is durable.
-    pub(crate) fn durable(&self, commit: CommitSeq) {
-        // Whoever has committed up to here has applied it once this lock is had.
-        drop(
-            self.applying
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        self.state.durable(commit);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry};
 use crate::{deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
@@ -114,7 +114,6 @@ impl Processor {
     ) -> Result<Self> {
         let pool = Pool::start(settings.threads)?;
         let metrics = FunctionMetrics::new(metrics);
-        let applying = RwLock::new(());
         let parts = Parts {
             log,
             state,
@@ -124,7 +123,6 @@ impl Processor {
             random,
             pool,
             metrics,
-            applying,
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;
         housekeeping::start(&inner.parts, &inner.shutdown);
@@ -290,6 +288,6 @@ impl Processor {
         park(self.inner.take_all_tasks()).await;
         self.inner.shutdown.cancel();
         let durable = *self.inner.parts.log.durable().borrow();
-        self.inner.parts.durable(durable);
+        self.inner.parts.state.durable(durable);
     }
 }

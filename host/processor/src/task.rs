@@ -5,11 +5,11 @@
 pub(crate) mod driver;
 mod invoke;
 mod repartition;
+mod transaction;
 
 use crate::attempts::Next;
-use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
-use crate::effects::{Desk, Effects, Refusal};
+use crate::effects::Desk;
 use crate::function_log::FunctionLog;
 use crate::manifest::Exhausted;
 use crate::measure::Meter;
@@ -17,18 +17,17 @@ use crate::note::Note;
 use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::pointer::Pointer;
-use crate::record::{Role, reader};
+use crate::record::Role;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_env::Shutdown;
-use tidemill_log::{Advance, Draft, Read, ReadLimit};
+use tidemill_log::{Read, ReadLimit};
 use tidemill_state::{Missing, Scope};
-use tidemill_types::{Error, ErrorKind, PartitionId, Result};
+use tidemill_types::{Error, PartitionId};
+use transaction::{Prepared, Then};
 
 /// How long a slice may last before another task has its turn.
 const BUDGET: Duration = Duration::from_millis(4);
-/// Pause while the disk is full.
-const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a slice ended, and what to wait for.
 #[derive(Debug)]
@@ -67,26 +66,6 @@ impl View {
     fn set(&self, why: Option<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
-}
-
-/// A transaction laid out and not yet taken by the log.
-struct Prepared {
-    draft: Draft,
-    section: Vec<u8>,
-    note: Note,
-    position: u64,
-    /// Rows of the batch it gives a fate to.
-    rows: usize,
-    /// What follows once it is committed.
-    then: Then,
-}
-
-/// What follows a transaction.
-enum Then {
-    Go,
-    /// The next row asked to be tried again.
-    Retry(Cause),
-    Stop(String),
 }
 
 /// A task.
@@ -328,148 +307,5 @@ impl Task {
         });
         let (partition, offset) = origin.unwrap_or((self.at.partition, self.position));
         format!("the event at {topic} {partition}:{offset}")
-    }
-
-    /// Lays out the transaction of some effects; it is committed in the next step.
-    fn prepare(
-        &mut self,
-        effects: Result<Effects, Refusal>,
-        run: std::ops::Range<usize>,
-        then: Then,
-    ) -> Option<Slice> {
-        let prepared = effects.and_then(|effects| self.lay_out(effects, then));
-        match prepared {
-            Ok(prepared) => {
-                self.prepared = Some(prepared);
-                None
-            }
-            Err(Refusal::Apart(row)) => {
-                self.pending.as_mut()?.attempts.set_apart(run, row);
-                None
-            }
-            Err(Refusal::TooLarge) => {
-                let error = "its outputs don't fit into one transaction".to_owned();
-                self.failed(
-                    run,
-                    Cause {
-                        reason: Reason::OutputLimit,
-                        error,
-                    },
-                );
-                None
-            }
-            Err(Refusal::Fault(error)) => Some(Slice::Fault(error)),
-        }
-    }
-
-    fn lay_out(&self, effects: Effects, then: Then) -> Result<Prepared, Refusal> {
-        let Some(pending) = &self.pending else {
-            return Err(Refusal::Fault(Error::internal("effects without a batch")));
-        };
-        let mut draft = Draft::new();
-        let position = pending.position_after(pending.attempts.done() + effects.rows);
-        draft.advance(Advance {
-            reader: reader(self.deployment.function, self.role),
-            topic: self.at.topic,
-            partition: self.at.partition,
-            from: self.position,
-            to: position,
-            note: effects.note.encode().to_vec().into(),
-        });
-        let outputs = match (self.role, &self.deployment.by_key) {
-            (Role::Repartition, Some(by_key)) => std::slice::from_ref(by_key),
-            _ => self.deployment.outputs.as_slice(),
-        };
-        for (topic, (rows, partitions)) in outputs.iter().zip(&effects.outputs) {
-            if !rows.is_empty() {
-                draft.append(topic.id, rows, partitions)?;
-            }
-        }
-        let (letters, partitions) = &effects.letters;
-        if !letters.is_empty() {
-            draft.append(self.deployment.dead_letters.id, letters, partitions)?;
-        }
-        let mut section = Vec::new();
-        if !effects.changes.is_empty() {
-            section.extend_from_slice(effects.changes.as_bytes());
-            draft.state(&section);
-        }
-        Ok(Prepared {
-            draft,
-            section,
-            note: effects.note,
-            position,
-            rows: effects.rows,
-            then,
-        })
-    }
-
-    /// Commits; what follows is done only if the log took it.
-    fn commit(&mut self, mut prepared: Prepared) -> Option<Slice> {
-        let sections: &[&[u8]] = if prepared.section.is_empty() {
-            &[]
-        } else {
-            &[prepared.section.as_slice()]
-        };
-        match self.parts.commit(prepared.draft, sections) {
-            Ok(_ticket) => self.committed(
-                &prepared.note,
-                prepared.position,
-                prepared.rows,
-                prepared.then,
-            ),
-            Err((error, Some(draft))) => {
-                let slice = match error.kind {
-                    ErrorKind::Busy => Slice::Room,
-                    ErrorKind::StorageFull => {
-                        self.view.set(Some(error.detail));
-                        Slice::Pause(FULL_DISK_PAUSE)
-                    }
-                    _ => return Some(Slice::Fault(error)),
-                };
-                prepared.draft = draft;
-                self.prepared = Some(prepared);
-                Some(slice)
-            }
-            Err((error, None)) => Some(Slice::Fault(error)),
-        }
-    }
-
-    fn committed(&mut self, note: &Note, position: u64, rows: usize, then: Then) -> Option<Slice> {
-        debug_assert!(note.counts.conserved());
-        if self.role == Role::Main {
-            self.meter.committed(&self.note.counts, &note.counts);
-        }
-        (self.note, self.position) = (*note, position);
-        self.view.set(None);
-        let pending = self.pending.as_mut()?;
-        pending.attempts.passed(rows);
-        pending.cause = None;
-        match then {
-            Then::Go => None,
-            Then::Retry(cause) => {
-                self.retry(cause);
-                None
-            }
-            Then::Stop(why) => Some(Slice::Stop(why)),
-        }
-    }
-
-    /// The row at the front asked to be tried again.
-    fn retry(&mut self, cause: Cause) {
-        self.meter.failed(cause.reason);
-        if let Some(pending) = &mut self.pending {
-            pending.attempts.retry();
-            pending.cause = Some(cause);
-        }
-    }
-
-    /// A run failed as a whole.
-    fn failed(&mut self, run: std::ops::Range<usize>, cause: Cause) {
-        self.meter.failed(cause.reason);
-        if let Some(pending) = &mut self.pending {
-            pending.attempts.failed(run);
-            pending.cause = Some(cause);
-        }
     }
 }

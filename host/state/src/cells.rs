@@ -1,5 +1,4 @@
-//! Live values of one scope in memory: a hash table over a slab, swept by a clock hand when memory
-//! runs short. Remembers absence too, and whether what isn't here can be anywhere else.
+//! Live values of one scope in memory: a hash table swept by a clock hand when memory runs short. Remembers absence too, and whether what isn't here can be anywhere else.
 
 use crate::Change;
 use foldhash::fast::RandomState;
@@ -8,8 +7,11 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 use tidemill_types::CommitSeq;
 
-/// Memory a held value takes beside its key and value: slab, index, the allocator's own.
-const HELD_BYTES: u64 = 64;
+/// Memory a held value takes beside its key and value: its place in a table two thirds full, the
+/// allocator's own.
+const HELD_BYTES: u64 = 80;
+/// A table with fewer places isn't worth shrinking.
+const LEAST_PLACES: usize = 1024;
 /// Values of this many latest loads stay, so that who loaded them meets them.
 const KEPT_LOADS: u8 = 2;
 
@@ -24,9 +26,8 @@ pub(crate) enum Known<'a> {
 
 /// Values and absences of one scope.
 pub(crate) struct Cells {
-    index: HashTable<u32>,
-    slab: Vec<Option<Held>>,
-    free: Vec<u32>,
+    table: HashTable<Held>,
+    /// Place of the table that was looked at last.
     hand: usize,
     hasher: RandomState,
     bytes: u64,
@@ -48,11 +49,34 @@ struct Held {
     commit: CommitSeq,
     key_len: u32,
     slot: u16,
-    present: bool,
-    /// Used since the hand passed.
-    used: Cell<bool>,
+    mark: Cell<Mark>,
     /// Number of the load that brought it.
     load: Cell<u8>,
+}
+
+/// Kept small: a place in the table is 40 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mark {
+    /// Known to be absent; not used since the hand passed.
+    Absent,
+    AbsentUsed,
+    /// A value; not used since the hand passed.
+    Present,
+    PresentUsed,
+}
+
+impl Mark {
+    fn used(present: bool) -> Self {
+        if present {
+            Self::PresentUsed
+        } else {
+            Self::AbsentUsed
+        }
+    }
+
+    fn is_present(self) -> bool {
+        matches!(self, Self::Present | Self::PresentUsed)
+    }
 }
 
 /// What a sweep did.
@@ -70,11 +94,34 @@ impl Held {
     }
 
     fn value(&self) -> Option<&[u8]> {
-        self.present.then(|| &self.bytes[self.key_end()..])
+        self.is_present().then(|| &self.bytes[self.key_end()..])
+    }
+
+    fn is_present(&self) -> bool {
+        self.mark.get().is_present()
+    }
+
+    fn set_used(&self) {
+        self.mark.set(Mark::used(self.is_present()));
+    }
+
+    /// Takes the second chance away; false when it had none.
+    fn take_used(&self) -> bool {
+        let mark = self.mark.get();
+        self.mark.set(if mark.is_present() {
+            Mark::Present
+        } else {
+            Mark::Absent
+        });
+        mark != self.mark.get()
     }
 
     fn key_end(&self) -> usize {
         self.key_len as usize
+    }
+
+    fn is(&self, hash: u64, slot: u16, key: &[u8]) -> bool {
+        self.hash == hash && self.slot == slot && self.key() == key
     }
 
     fn cost(&self) -> u64 {
@@ -86,9 +133,7 @@ impl Cells {
     /// Empty. `complete`: nothing of this scope is anywhere else.
     pub(crate) fn new(complete: bool) -> Self {
         Self {
-            index: HashTable::new(),
-            slab: Vec::new(),
-            free: Vec::new(),
+            table: HashTable::new(),
             hand: 0,
             hasher: RandomState::default(),
             bytes: 0,
@@ -128,12 +173,9 @@ impl Cells {
     }
 
     pub(crate) fn get(&self, slot: u16, key: &[u8]) -> Known<'_> {
-        match self
-            .find(self.hash(slot, key), slot, key)
-            .and_then(|at| self.slab[at].as_ref())
-        {
+        match self.find(slot, key) {
             Some(held) => {
-                held.used.set(true);
+                held.set_used();
                 held.value().map_or(Known::Absent, Known::Value)
             }
             None if self.complete => Known::Absent,
@@ -151,29 +193,25 @@ impl Cells {
     }
 
     fn put(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>, commit: CommitSeq) {
-        let hash = self.hash(slot, key);
-        let Some(at) = self.find(hash, slot, key) else {
+        let hash = hash(&self.hasher, slot, key);
+        let Some(held) = self.table.find_mut(hash, |held| held.is(hash, slot, key)) else {
             // In a complete scope a key that isn't here is absent already.
             if value.is_some() || !self.complete {
                 self.insert(hash, slot, key, value, commit);
             }
             return;
         };
-        let Some(held) = self.slab[at].as_mut() else {
-            return;
-        };
         self.bytes -= held.cost();
-        self.values -= u64::from(held.present);
-        let fits =
-            held.present && value.is_some_and(|value| value.len() + key.len() == held.bytes.len());
+        self.values -= u64::from(held.is_present());
         match value {
-            Some(value) if fits => held.bytes[key.len()..].copy_from_slice(value),
+            Some(value) if held.bytes.len() == key.len() + value.len() => {
+                held.bytes[key.len()..].copy_from_slice(value)
+            }
             _ => held.bytes = joined(key, value.unwrap_or_default()),
         }
-        held.present = value.is_some();
+        held.mark.set(Mark::used(value.is_some()));
         held.commit = commit;
-        held.used.set(true);
-        self.values += u64::from(held.present);
+        self.values += u64::from(value.is_some());
         self.bytes += held.cost();
     }
 
@@ -184,28 +222,21 @@ impl Cells {
         key: &[u8],
         value: Option<&[u8]>,
         commit: CommitSeq,
-    ) {
+    ) -> &Held {
         let held = Held {
             bytes: joined(key, value.unwrap_or_default()),
             hash,
             commit,
             key_len: u32::try_from(key.len()).unwrap_or(u32::MAX),
             slot,
-            present: value.is_some(),
-            used: Cell::new(true),
+            mark: Cell::new(Mark::used(value.is_some())),
             load: Cell::new(0),
         };
         self.bytes += held.cost();
-        self.values += u64::from(held.present);
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.slab.push(None);
-            u32::try_from(self.slab.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.slab[at as usize] = Some(held);
-        let slab = &self.slab;
-        self.index.insert_unique(hash, at, |&at| {
-            slab[at as usize].as_ref().map_or(0, |held| held.hash)
-        });
+        self.values += u64::from(held.is_present());
+        self.table
+            .insert_unique(hash, held, |held| held.hash)
+            .into_mut()
     }
 
     /// Everything goes; nothing of the scope is anywhere any more once its commit is written back.
@@ -227,15 +258,14 @@ impl Cells {
 
     /// Takes in what the store behind has, unless something newer is here.
     pub(crate) fn take_in(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        let hash = self.hash(slot, key);
-        if self.find(hash, slot, key).is_none() && (value.is_some() || !self.complete) {
-            self.insert(hash, slot, key, value, CommitSeq(0));
-        }
-        if let Some(held) = self
-            .find(hash, slot, key)
-            .and_then(|at| self.slab[at].as_ref())
-        {
-            held.load.set(self.loads);
+        let load = self.loads;
+        if let Some(held) = self.find(slot, key) {
+            held.load.set(load);
+        } else if value.is_some() || !self.complete {
+            let hash = hash(&self.hasher, slot, key);
+            self.insert(hash, slot, key, value, CommitSeq(0))
+                .load
+                .set(load);
         }
     }
 
@@ -243,33 +273,39 @@ impl Cells {
     /// `written`) and was not used since the last time, until `enough` bytes are free.
     pub(crate) fn sweep(&mut self, written: CommitSeq, visits: usize, enough: u64) -> Swept {
         let mut swept = Swept::default();
-        let before = self.bytes;
-        while swept.visited < visits.min(self.slab.len()) && before - self.bytes < enough {
+        let (before, places) = (self.bytes, self.table.num_buckets());
+        while swept.visited < visits.min(places) && before - self.bytes < enough {
             swept.visited += 1;
-            self.hand = (self.hand + 1) % self.slab.len();
-            let Some(held) = self.slab[self.hand].as_ref() else {
+            self.hand = (self.hand + 1) % places;
+            let Ok(place) = self.table.get_bucket_entry(self.hand) else {
                 continue;
             };
-            if held.commit > written || self.is_kept(held) {
+            let held = place.get();
+            if held.commit > written || is_kept(held, self.loads) {
                 continue;
             }
-            if held.used.take() {
+            if held.take_used() {
                 swept.spared += 1;
                 continue;
             }
+            let (held, _) = place.remove();
             swept.removed += 1;
-            self.lost = self.lost.max(held.commit);
-            if held.present {
-                self.complete = false;
-            }
             self.losses += 1;
-            self.remove(self.hand);
+            self.lost = self.lost.max(held.commit);
+            self.complete &= !held.is_present();
+            self.bytes -= held.cost();
+            self.values -= u64::from(held.is_present());
         }
+        self.shrink();
         swept
     }
 
-    fn is_kept(&self, held: &Held) -> bool {
-        held.load.get() != 0 && self.loads.wrapping_sub(held.load.get()) < KEPT_LOADS
+    /// Gives memory back once most places are empty.
+    fn shrink(&mut self) {
+        let places = self.table.num_buckets();
+        if places > LEAST_PLACES && self.table.len() < places / 8 {
+            self.table.shrink_to(self.table.len() * 2, |held| held.hash);
+        }
     }
 
     /// Drops a remembered absence that has been written back and says nothing in a complete scope.
@@ -277,51 +313,36 @@ impl Cells {
         if !self.complete {
             return;
         }
-        if let Some(at) = self.find(self.hash(slot, key), slot, key)
-            && self.slab[at]
-                .as_ref()
-                .is_some_and(|held| !held.present && held.commit <= written)
-        {
-            self.remove(at);
+        let hash = hash(&self.hasher, slot, key);
+        let is_done =
+            |held: &Held| !held.is_present() && held.commit <= written && held.is(hash, slot, key);
+        if let Ok(place) = self.table.find_entry(hash, is_done) {
+            self.bytes -= place.remove().0.cost();
         }
     }
 
     /// Everything held: slot, key, value or absence.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &[u8], Option<&[u8]>)> {
-        self.slab
+        self.table
             .iter()
-            .flatten()
             .map(|held| (held.slot, held.key(), held.value()))
     }
 
-    fn remove(&mut self, at: usize) {
-        let Some(held) = self.slab[at].take() else {
-            return;
-        };
-        self.bytes -= held.cost();
-        self.values -= u64::from(held.present);
-        let index = u32::try_from(at).unwrap_or(u32::MAX);
-        if let Ok(entry) = self.index.find_entry(held.hash, |&other| other == index) {
-            entry.remove();
-        }
-        self.free.push(index);
+    fn find(&self, slot: u16, key: &[u8]) -> Option<&Held> {
+        let hash = hash(&self.hasher, slot, key);
+        self.table.find(hash, |held| held.is(hash, slot, key))
     }
+}
 
-    fn find(&self, hash: u64, slot: u16, key: &[u8]) -> Option<usize> {
-        let same = |&at: &u32| {
-            self.slab[at as usize]
-                .as_ref()
-                .is_some_and(|held| held.hash == hash && held.slot == slot && held.key() == key)
-        };
-        self.index.find(hash, same).map(|&at| at as usize)
-    }
+fn is_kept(held: &Held, loads: u8) -> bool {
+    held.load.get() != 0 && loads.wrapping_sub(held.load.get()) < KEPT_LOADS
+}
 
-    fn hash(&self, slot: u16, key: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u16(slot);
-        hasher.write(key);
-        hasher.finish()
-    }
+fn hash(hasher: &RandomState, slot: u16, key: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write_u16(slot);
+    hasher.write(key);
+    hasher.finish()
 }
 
 fn joined(key: &[u8], value: &[u8]) -> Box<[u8]> {
@@ -405,9 +426,9 @@ mod tests {
         let mut cells = Cells::new(true);
         set(&mut cells, 1, b"hot", b"1");
         set(&mut cells, 1, b"cold", b"1");
-        assert_eq!(cells.sweep(CommitSeq(1), 2, u64::MAX).removed, 0);
+        assert_eq!(cells.sweep(CommitSeq(1), usize::MAX, u64::MAX).removed, 0);
         cells.get(0, b"hot");
-        assert_eq!(cells.sweep(CommitSeq(1), 2, u64::MAX).removed, 1);
+        assert_eq!(cells.sweep(CommitSeq(1), usize::MAX, u64::MAX).removed, 1);
         assert_eq!(cells.get(0, b"hot"), Known::Value(b"1"));
     }
 
@@ -430,15 +451,20 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn places_are_used_again_and_given_back() {
         let mut cells = Cells::new(true);
-        for round in 0..50u64 {
-            for key in 0..20u8 {
-                set(&mut cells, round, &[key], &vec![key; usize::from(key) + 1]);
-            }
-            squeeze(&mut cells, round);
+        for key in 0..50_000u64 {
+            set(&mut cells, key, &key.to_be_bytes(), b"value");
         }
-        assert!(cells.slab.len() <= 20);
+        let most = cells.table.num_buckets();
+        squeeze(&mut cells, 49_900);
+        assert!(cells.table.num_buckets() < most / 8);
+        assert_eq!(
+            (0..50_000u64)
+                .filter(|key| cells.get(0, &key.to_be_bytes()) != Known::Unknown)
+                .count(),
+            99
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Calling the function on some rows of a batch.
 
-use super::{Slice, Task, Then};
+use super::transaction::Then;
+use super::{Slice, Task};
 use crate::FunctionLogLine;
 use crate::dead_letter::Cause;
 use crate::deployment::Deployment;
@@ -9,10 +10,9 @@ use crate::keys::KeyNumbers;
 use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::services::Services;
-use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use tidemill_state::{Missing, Scope, Store};
+use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::Result;
 use tidemill_wasm::{
     BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLevel, LogLine, StateCell, Stop,
@@ -30,8 +30,6 @@ pub(super) struct Guest {
     keys: Vec<u32>,
     /// For each distinct key: the first row that has it.
     first_rows: Vec<usize>,
-    /// Values of state, key by key, slot by slot.
-    values: Vec<Option<Bytes>>,
     seed: u64,
     told_keyless: bool,
 }
@@ -46,7 +44,6 @@ impl Guest {
             sent: Vec::new(),
             keys: Vec::new(),
             first_rows: Vec::new(),
-            values: Vec::new(),
             seed: seed(deployment.name.as_str(), partition),
             told_keyless: false,
         }
@@ -89,45 +86,50 @@ impl Guest {
         all - self.sent.len()
     }
 
-    /// Gets the state of the distinct keys; what isn't in memory is answered.
-    fn gather(
+    /// Lays out the batch: the events, then the state of their keys. What isn't in memory is answered;
+    /// then the batch isn't whole.
+    fn pack(
         &mut self,
         pending: &Pending,
         state: &Store,
         scope: Scope,
         slots: &[u16],
+    ) -> Result<Vec<Missing>> {
+        self.packer.begin(slots.len());
+        for (at, row) in self.sent.iter().enumerate() {
+            let (event, _) = pending.event(*row)?;
+            let number = self.keys.get(at).copied().unwrap_or_default();
+            self.packer.push(&event, number);
+        }
+        if slots.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(state.read(scope, |reader| self.pack_state(pending, reader, slots)))
+    }
+
+    fn pack_state(
+        &mut self,
+        pending: &Pending,
+        reader: &Reader<'_>,
+        slots: &[u16],
     ) -> Vec<Missing> {
         let mut missing = Vec::new();
-        self.values.clear();
+        let mut cells = Vec::with_capacity(slots.len());
         for row in &self.first_rows {
             let key = pending.key(*row).unwrap_or_default();
+            cells.clear();
             for slot in slots {
-                match state.get(scope, *slot, key) {
-                    Ok(value) => self.values.push(value),
+                match reader.get(*slot, key) {
+                    Ok(Some(value)) => cells.push(StateCell::Value(value)),
+                    Ok(None) => cells.push(StateCell::Absent),
                     Err(wanted) => missing.push(wanted),
                 }
             }
+            if missing.is_empty() {
+                self.packer.state(&cells);
+            }
         }
         missing
-    }
-
-    fn pack(&mut self, pending: &Pending, slots: usize) -> Result<()> {
-        self.packer.begin(slots);
-        for (at, row) in self.sent.iter().enumerate() {
-            let (event, _) = pending.event(*row)?;
-            self.packer
-                .push(&event, self.keys.get(at).copied().unwrap_or_default());
-        }
-        let mut cells = Vec::with_capacity(slots);
-        for values in self.values.chunks(slots.max(1)) {
-            cells.clear();
-            cells.extend(values.iter().map(|value| match value {
-                Some(value) => StateCell::Value(value),
-                None => StateCell::Absent,
-            }));
-            self.packer.state(&cells);
-        }
-        Ok(())
     }
 }
 
@@ -136,16 +138,11 @@ impl Task {
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
         let left_out = self.guest.choose(pending, rows.clone(), !slots.is_empty());
-        let scope = Scope {
-            function: self.deployment.function,
-            partition: self.at.partition,
-        };
-        let missing = self.guest.gather(pending, &self.parts.state, scope, slots);
-        if !missing.is_empty() {
-            return Some(Slice::Load(missing));
-        }
-        if let Err(fault) = self.guest.pack(pending, slots.len()) {
-            return Some(Slice::Fault(fault));
+        let scope = self.scope();
+        match self.guest.pack(pending, &self.parts.state, scope, slots) {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => return Some(Slice::Load(missing)),
+            Err(fault) => return Some(Slice::Fault(fault)),
         }
         if left_out > 0 {
             self.tell_keyless(rows.start);

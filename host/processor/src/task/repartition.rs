@@ -1,7 +1,8 @@
 //! Moving events to the internal topic by key: the same events, keyed by a value inside them, each
 //! with a first header that says where it came from.
 
-use super::{Slice, Task, Then};
+use super::transaction::Then;
+use super::{Slice, Task};
 use crate::effects::{Effects, Refusal, partition_of};
 use crate::origin::{HEADER, Origin};
 use std::ops::Range;

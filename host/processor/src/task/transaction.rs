@@ -1,0 +1,179 @@
+//! One transaction of a task: laid out, taken by the log, and what follows once it is.
+
+use super::{Slice, Task};
+use crate::dead_letter::{Cause, Reason};
+use crate::effects::{Effects, Refusal};
+use crate::note::Note;
+use crate::record::{Role, reader};
+use std::ops::Range;
+use std::time::Duration;
+use tidemill_log::{Advance, Draft};
+use tidemill_types::{Error, ErrorKind, Result};
+
+/// Pause while the disk is full.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
+
+/// A transaction laid out and not yet taken by the log.
+pub(super) struct Prepared {
+    draft: Draft,
+    section: Vec<u8>,
+    note: Note,
+    position: u64,
+    /// Rows of the batch it gives a fate to.
+    rows: usize,
+    /// What follows once it is committed.
+    then: Then,
+}
+
+/// What follows a transaction.
+pub(super) enum Then {
+    Go,
+    /// The next row asked to be tried again.
+    Retry(Cause),
+    Stop(String),
+}
+
+impl Task {
+    /// Lays out the transaction of some effects; it is committed in the next step.
+    pub(super) fn prepare(
+        &mut self,
+        effects: Result<Effects, Refusal>,
+        run: Range<usize>,
+        then: Then,
+    ) -> Option<Slice> {
+        let prepared = effects.and_then(|effects| self.lay_out(effects, then));
+        match prepared {
+            Ok(prepared) => {
+                self.prepared = Some(prepared);
+                None
+            }
+            Err(Refusal::Apart(row)) => {
+                self.pending.as_mut()?.attempts.set_apart(run, row);
+                None
+            }
+            Err(Refusal::TooLarge) => {
+                let error = "its outputs don't fit into one transaction".to_owned();
+                self.failed(
+                    run,
+                    Cause {
+                        reason: Reason::OutputLimit,
+                        error,
+                    },
+                );
+                None
+            }
+            Err(Refusal::Fault(error)) => Some(Slice::Fault(error)),
+        }
+    }
+
+    fn lay_out(&self, effects: Effects, then: Then) -> Result<Prepared, Refusal> {
+        let Some(pending) = &self.pending else {
+            return Err(Refusal::Fault(Error::internal("effects without a batch")));
+        };
+        let mut draft = Draft::new();
+        let position = pending.position_after(pending.attempts.done() + effects.rows);
+        draft.advance(Advance {
+            reader: reader(self.deployment.function, self.role),
+            topic: self.at.topic,
+            partition: self.at.partition,
+            from: self.position,
+            to: position,
+            note: effects.note.encode().to_vec().into(),
+        });
+        let outputs = match (self.role, &self.deployment.by_key) {
+            (Role::Repartition, Some(by_key)) => std::slice::from_ref(by_key),
+            _ => self.deployment.outputs.as_slice(),
+        };
+        for (topic, (rows, partitions)) in outputs.iter().zip(&effects.outputs) {
+            if !rows.is_empty() {
+                draft.append(topic.id, rows, partitions)?;
+            }
+        }
+        let (letters, partitions) = &effects.letters;
+        if !letters.is_empty() {
+            draft.append(self.deployment.dead_letters.id, letters, partitions)?;
+        }
+        let mut section = Vec::new();
+        if !effects.changes.is_empty() {
+            section.extend_from_slice(effects.changes.as_bytes());
+            draft.state(&section);
+        }
+        Ok(Prepared {
+            draft,
+            section,
+            note: effects.note,
+            position,
+            rows: effects.rows,
+            then,
+        })
+    }
+
+    /// Commits; what follows is done only if the log took it.
+    pub(super) fn commit(&mut self, mut prepared: Prepared) -> Option<Slice> {
+        let sections: &[&[u8]] = if prepared.section.is_empty() {
+            &[]
+        } else {
+            &[prepared.section.as_slice()]
+        };
+        match self.parts.commit(prepared.draft, sections) {
+            Ok(_ticket) => self.committed(
+                &prepared.note,
+                prepared.position,
+                prepared.rows,
+                prepared.then,
+            ),
+            Err((error, Some(draft))) => {
+                let slice = match error.kind {
+                    ErrorKind::Busy => Slice::Room,
+                    ErrorKind::StorageFull => {
+                        self.view.set(Some(error.detail));
+                        Slice::Pause(FULL_DISK_PAUSE)
+                    }
+                    _ => return Some(Slice::Fault(error)),
+                };
+                prepared.draft = draft;
+                self.prepared = Some(prepared);
+                Some(slice)
+            }
+            Err((error, None)) => Some(Slice::Fault(error)),
+        }
+    }
+
+    fn committed(&mut self, note: &Note, position: u64, rows: usize, then: Then) -> Option<Slice> {
+        debug_assert!(note.counts.conserved());
+        if self.role == Role::Main {
+            self.meter.committed(&self.note.counts, &note.counts);
+        }
+        (self.note, self.position) = (*note, position);
+        self.view.set(None);
+        let pending = self.pending.as_mut()?;
+        pending.attempts.passed(rows);
+        pending.cause = None;
+        match then {
+            Then::Go => None,
+            Then::Retry(cause) => {
+                self.retry(cause);
+                None
+            }
+            Then::Stop(why) => Some(Slice::Stop(why)),
+        }
+    }
+
+    /// The row at the front asked to be tried again.
+    pub(super) fn retry(&mut self, cause: Cause) {
+        self.meter.failed(cause.reason);
+        if let Some(pending) = &mut self.pending {
+            pending.attempts.retry();
+            pending.cause = Some(cause);
+        }
+    }
+
+    /// A run failed as a whole.
+    pub(super) fn failed(&mut self, run: Range<usize>, cause: Cause) {
+        self.meter.failed(cause.reason);
+        if let Some(pending) = &mut self.pending {
+            pending.attempts.failed(run);
+            pending.cause = Some(cause);
+        }
+    }
+}

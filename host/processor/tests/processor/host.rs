@@ -1,0 +1,315 @@
+//! A host in one process: log, state, sandbox and processor over a folder.
+
+use crate::component;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidemill_env::files::Disk;
+use tidemill_env::metrics::Metrics;
+use tidemill_env::objects::Objects;
+use tidemill_env::{Clock, Random};
+use tidemill_log::{Draft, Format, Log, ReadLimit, TopicSettings};
+use tidemill_processor::{
+    Deploy, Deployed, FunctionReport, KeepState, Processor, Settings, StateRecovery,
+};
+use tidemill_state::Store;
+use tidemill_types::{ByteSize, PackedRows, PartitionId, Result, Timestamp};
+use tidemill_wasm::Sandbox;
+
+/// The component of `scripted.wat`.
+pub(crate) fn scripted() -> Vec<u8> {
+    static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
+    BUILT
+        .get_or_init(|| component::guest("", include_str!("scripted.wat")))
+        .clone()
+}
+
+/// One engine for all tests, as in a process.
+fn sandbox() -> Sandbox {
+    static ENGINE: OnceLock<Sandbox> = OnceLock::new();
+    let settings = tidemill_wasm::Settings {
+        cache_dir: None,
+        instances: 100,
+    };
+    ENGINE
+        .get_or_init(|| Sandbox::new(settings).expect("the engine starts"))
+        .clone()
+}
+
+pub(crate) struct Host {
+    pub(crate) log: Log,
+    pub(crate) state: Store,
+    pub(crate) processor: Processor,
+    pub(crate) objects: Objects,
+    pub(crate) metrics: Metrics,
+}
+
+/// An event as tests compare it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) key: Option<String>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) time: i64,
+}
+
+impl Host {
+    pub(crate) async fn open(dir: &Path) -> Self {
+        Self::try_open(dir).await.expect("the host opens")
+    }
+
+    pub(crate) async fn try_open(dir: &Path) -> Result<Self> {
+        let metrics = Metrics::default();
+        let (clock, random) = (Clock::system(), Random::seeded(7));
+        let folder = dir.join("objects");
+        std::fs::create_dir_all(&folder).expect("a folder for objects");
+        let objects = Objects::open(folder.to_str().expect("UTF-8"), &[])?;
+        let state = tidemill_state::Settings {
+            dir: dir.join("state"),
+            memory_bytes: ByteSize::mib(16),
+            dirty_bytes: ByteSize::mib(8),
+        };
+        let state = Store::open(state, &metrics)?;
+        let settings = tidemill_log::Settings {
+            dir: dir.to_owned(),
+            journal_file_bytes: ByteSize::mib(64),
+            reserve_bytes: ByteSize(0),
+            ..tidemill_log::Settings::default()
+        };
+        let mut recovery = StateRecovery::new(state.clone(), objects.clone());
+        let log = Log::open(
+            settings,
+            Arc::new(Disk),
+            objects.clone(),
+            clock.clone(),
+            random.clone(),
+            &metrics,
+            &mut recovery,
+        )
+        .await?;
+        let processor = Processor::open(
+            Settings {
+                threads: 2,
+                log_lines: 100,
+            },
+            log.clone(),
+            state.clone(),
+            sandbox(),
+            objects.clone(),
+            clock,
+            random,
+            &metrics,
+        )
+        .await?;
+        Ok(Self {
+            log,
+            state,
+            processor,
+            objects,
+            metrics,
+        })
+    }
+
+    /// Stops in order, as a host does.
+    pub(crate) async fn close(self) {
+        self.processor.stop().await;
+        self.log.close().await.expect("the log closes");
+        self.state.close();
+    }
+
+    pub(crate) async fn topic(&self, name: &str, partitions: u32, format: Format) {
+        let settings = TopicSettings {
+            partitions,
+            format,
+            ..TopicSettings::default()
+        };
+        let name = name.parse().expect("a name");
+        self.log
+            .create_topic(&name, settings)
+            .await
+            .expect("the topic is made");
+    }
+
+    /// Sends events to a partition; durable when it returns.
+    pub(crate) async fn send(&self, topic: &str, partition: u32, events: &[(Option<&str>, &str)]) {
+        let topic = self.log.topic(topic).expect("the topic exists");
+        let mut rows = PackedRows::default();
+        for (number, (key, value)) in (0..).zip(events) {
+            let headers = [("n", b"1".as_slice())];
+            let time = Timestamp::from_micros(1_000_000 + number);
+            let key = key.map(str::as_bytes);
+            rows.push(time, key, Some(value.as_bytes()), headers)
+                .expect("it fits");
+        }
+        let mut draft = Draft::new();
+        draft
+            .append(topic.id, &rows, &vec![partition; rows.len()])
+            .expect("it fits");
+        let ticket = self
+            .log
+            .commit(draft)
+            .map_err(|(error, _)| error)
+            .expect("it is taken");
+        ticket.durable().await.expect("it is durable");
+    }
+
+    /// Everything in a topic.
+    pub(crate) async fn read(&self, topic: &str) -> Vec<Seen> {
+        let topic = self.log.topic(topic).expect("the topic exists");
+        let mut seen = Vec::new();
+        for range in self.log.ranges(topic.id).expect("the topic exists") {
+            let at = PartitionId {
+                topic: topic.id,
+                partition: range.partition,
+            };
+            let mut next = range.start;
+            while next < range.end {
+                let limit = ReadLimit {
+                    events: 1000,
+                    bytes: 1 << 20,
+                };
+                let read = self
+                    .log
+                    .read(at, next, limit)
+                    .await
+                    .expect("it can be read");
+                for event in read.batches.iter().flat_map(tidemill_types::Batch::iter) {
+                    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+                    seen.push(Seen {
+                        partition: range.partition,
+                        offset: event.offset,
+                        key: event.row.key.map(text),
+                        value: event.row.value.unwrap_or_default().to_vec(),
+                        headers: event
+                            .row
+                            .headers
+                            .map(|(name, value)| (name.to_owned(), text(value)))
+                            .collect(),
+                        time: event.row.time.micros(),
+                    });
+                }
+                next = read.next;
+            }
+        }
+        seen
+    }
+
+    /// Values of a topic's events as text.
+    pub(crate) async fn values(&self, topic: &str) -> Vec<String> {
+        let text = |seen: Seen| String::from_utf8(seen.value).expect("text");
+        self.read(topic).await.into_iter().map(text).collect()
+    }
+
+    pub(crate) async fn deploy(&self, name: &str, manifest: Value) -> Deployed {
+        self.try_deploy(name, manifest, KeepState::Keep)
+            .await
+            .expect("it deploys")
+    }
+
+    pub(crate) async fn try_deploy(
+        &self,
+        name: &str,
+        manifest: Value,
+        state: KeepState,
+    ) -> Result<Deployed> {
+        self.processor
+            .deploy(Deploy {
+                name: name.parse().expect("a name"),
+                component: scripted().into(),
+                manifest: Some(manifest),
+                start: None,
+                state,
+                dry_run: false,
+            })
+            .await
+    }
+
+    /// Waits until what a function reports is as wanted.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        wanted: impl Fn(&FunctionReport) -> bool,
+    ) -> FunctionReport {
+        let clock = Clock::system();
+        for _ in 0..20_000 {
+            let report = self.processor.describe(name).expect("the function exists");
+            if wanted(&report) {
+                self.settled().await;
+                return report;
+            }
+            clock.sleep(Duration::from_millis(1)).await;
+        }
+        panic!("never as wanted: {:?}", self.processor.describe(name));
+    }
+
+    /// Waits until a function has read everything and what it did is durable.
+    pub(crate) async fn caught_up(&self, name: &str) -> FunctionReport {
+        let report = self
+            .until(name, |report| report.tasks.iter().all(|task| task.lag == 0))
+            .await;
+        assert!(conserved(&report), "{:?}", report.counts);
+        report
+    }
+
+    /// Waits until everything committed so far is durable.
+    pub(crate) async fn settled(&self) {
+        let mut draft = Draft::new();
+        draft.entry("test/settled", Some(b"1"));
+        let ticket = self
+            .log
+            .commit(draft)
+            .map_err(|(error, _)| error)
+            .expect("it is taken");
+        ticket.durable().await.expect("it is durable");
+    }
+
+    /// A count kept by `scripted.wat`.
+    pub(crate) async fn count(&self, name: &str, key: &str) -> Option<u64> {
+        match self
+            .processor
+            .state_get(name, "count", key.as_bytes())
+            .await
+        {
+            Ok(entry) => Some(number(&entry.value)),
+            Err(error) => {
+                assert_eq!(error.code, "key-not-found");
+                None
+            }
+        }
+    }
+}
+
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+pub(crate) fn conserved(report: &FunctionReport) -> bool {
+    let counts = report.counts;
+    counts.events_in
+        == counts.filtered + counts.skipped + counts.dead_lettered + counts.late + counts.effective
+}
+
+/// A manifest from `in` to `out` with some changes.
+pub(crate) fn manifest(changes: Value) -> Value {
+    let mut manifest = json!({
+        "input": [{"topic": "in", "start": "earliest"}],
+        "output": {"out": {"topic": "out", "format": "bytes"}},
+        "retry": {"attempts": 3, "backoff": "1ms..2ms"},
+        "limits": {"deadline": "200ms"},
+    });
+    for (key, value) in changes.as_object().expect("a table") {
+        manifest[key] = value.clone();
+    }
+    manifest
+}
+
+/// The same with the slot `count`.
+pub(crate) fn counting(changes: Value) -> Value {
+    let mut manifest = manifest(changes);
+    manifest["state"] = json!({"count": {"kind": "value"}});
+    manifest
+}
