@@ -158,6 +158,7 @@ fn remedy(code: &str) -> Option<&'static str> {
         "topic-exists" => {
             "`tidemill topic describe` shows its settings; delete it first or choose another name"
         }
+        "topic-in-use" => "delete those functions first, or delete the topic with --force",
         "function-not-found" => {
             "`tidemill functions list` shows the functions; `tidemill deploy` adds one"
         }

@@ -84,7 +84,7 @@ impl Table {
         let right: Vec<bool> = (0..self.heads.len())
             .map(|column| cells(column).all(|cell| is_number(cell)))
             .collect();
-        let heads: Vec<String> = self.heads.iter().map(|head| head.to_uppercase()).collect();
+        let heads: Vec<String> = self.heads.iter().map(|head| loud(head)).collect();
         for row in std::iter::once(&heads).chain(&self.rows) {
             let line: Vec<String> = (row.iter().zip(&widths).zip(&right))
                 .map(|((cell, &width), &right)| {
@@ -99,6 +99,15 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// A head in capitals, but for units, which would mean something else.
+fn loud(head: &str) -> String {
+    let word = |word: &str| match word.contains(['/', 'µ']) {
+        true => word.to_owned(),
+        false => word.to_uppercase(),
+    };
+    head.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn is_number(cell: &str) -> bool {
@@ -191,6 +200,12 @@ mod tests {
             String::from_utf8(out).expect("text"),
             "NAME     EVENTS  LAST\nflights      12  x\na         1,234\n"
         );
+    }
+
+    #[test]
+    fn units_keep_their_case() {
+        assert_eq!(loud("ack p50 µs"), "ACK P50 µs");
+        assert_eq!(loud("MB/s"), "MB/s");
     }
 
     #[test]

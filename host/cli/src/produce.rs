@@ -73,10 +73,10 @@ pub(crate) async fn perform(host: &str, args: &Produce) -> Result<()> {
     let seconds = watch.elapsed().as_secs_f64();
     match args.show.output {
         Shape::Table => print::line(&format!(
-            "{} events written to {} in {seconds:.2} s ({:.0} events/s)",
+            "{} events written to {} in {seconds:.2} s ({} events/s)",
             print::count(written.events),
             args.topic,
-            watch.rate(written.events)
+            print::whole(watch.rate(written.events))
         )),
         Shape::Json | Shape::Ndjson => print::line(
             &json!({"topic": args.topic, "events": written.events, "bytes": written.bytes, "requests": written.requests,

@@ -2,10 +2,13 @@
 
 use crate::args::{Shape, Show};
 use crate::client::Client;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::print::{self, Table, cell};
 use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Look into the state of functions.
 #[derive(Subcommand, Debug)]
@@ -50,16 +53,7 @@ pub(crate) struct List {
 pub(crate) async fn perform(host: &str, command: State) -> Result<()> {
     let client = Client::new(host)?;
     match command {
-        State::Get(args) => {
-            let query = [("slot", args.slot.as_str()), ("key", args.key.as_str())];
-            let answer = client
-                .get(&["v1", "functions", &args.function, "state"], &query)
-                .await?;
-            if args.show.output == Shape::Table {
-                return print::line(&value(entries(&answer).first().unwrap_or(&answer)));
-            }
-            print::answer(args.show.output, &answer, Some("entries"), table)
-        }
+        State::Get(args) => get(&client, &args).await,
         State::List(args) => {
             let answer = list(
                 &client,
@@ -76,6 +70,40 @@ pub(crate) async fn perform(host: &str, command: State) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// The value alone is printed byte for byte as it is stored.
+async fn get(client: &Client, args: &Get) -> Result<()> {
+    let query = [("slot", args.slot.as_str()), ("key", args.key.as_str())];
+    let path = ["v1", "functions", args.function.as_str(), "state"];
+    let answer = client
+        .send(client.request(Method::GET, &path, &query))
+        .await?;
+    let body = client.body(answer).await?;
+    let strange = |error| {
+        Failure::failed(
+            "strange-answer",
+            format!("the host answers no entry: {error}"),
+        )
+    };
+    if args.show.output != Shape::Table {
+        let entry: Value = serde_json::from_slice(&body).map_err(strange)?;
+        return print::answer(args.show.output, &entry, None, table);
+    }
+    let entry: Entry<'_> = serde_json::from_slice(&body).map_err(strange)?;
+    print::line(
+        entry
+            .value
+            .map_or_else(|| entry.value_base64.unwrap_or("null"), RawValue::get),
+    )
+}
+
+/// An entry as the host writes it.
+#[derive(Deserialize)]
+struct Entry<'a> {
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+    value_base64: Option<&'a str>,
 }
 
 /// Entries of a function's state, as the host gives them.
@@ -138,6 +166,18 @@ mod tests {
         assert_eq!(
             text.lines().nth(1).expect("row").trim(),
             "1  UA   {\"flights\":3}"
+        );
+    }
+
+    #[test]
+    fn a_value_keeps_its_bytes() {
+        let entry: Entry<'_> = serde_json::from_str(
+            r#"{"slot": "s", "partition": 0, "key": "k", "value": {"b": 1.50,  "a": 2}}"#,
+        )
+        .expect("entry");
+        assert_eq!(
+            entry.value.map(RawValue::get),
+            Some(r#"{"b": 1.50,  "a": 2}"#)
         );
     }
 }
