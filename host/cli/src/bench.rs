@@ -18,11 +18,11 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Measure a host on this machine: durable ingest, single events, latency from ingest to output,
-/// functions; and beside them the disk by itself.
+/// Measure a host on this machine.
 ///
-/// Starts a host of its own in another process, on a fresh directory and on loopback. Use a release
-/// build, and nothing else on the machine.
+/// Durable ingest, single events, the way from ingest to output, functions; and beside them the disk by
+/// itself. Starts a host of its own in another process, on a fresh directory and on loopback. Use a
+/// release build, and nothing else on the machine.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill bench\n  tidemill bench ingest single --seconds 10 -o json\n  tidemill bench ingest --batch 500 --size 1024 --connections 8"

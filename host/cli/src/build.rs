@@ -13,9 +13,9 @@ use wit_component::{ComponentEncoder, DecodedWasm};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Build a function: `cargo build --release` for WebAssembly, and a component out of the result.
+/// Build a function into a component.
 ///
-/// The target is added by rustup where it is missing.
+/// Runs `cargo build --release` for WebAssembly and makes a component out of the result. The target is added by rustup where it is missing.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  tidemill build ./carrier-delays")]
 pub(crate) struct Build {
@@ -26,7 +26,7 @@ pub(crate) struct Build {
     show: Show,
 }
 
-/// Run a function's tests, natively: `cargo test`.
+/// Run a function's tests, natively.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill test\n  tidemill test ./carrier-delays -- --nocapture"

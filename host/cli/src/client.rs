@@ -176,6 +176,7 @@ fn causes(error: &reqwest::Error) -> String {
 mod tests {
     use super::*;
     use crate::failure::Exit;
+    use crate::stub;
 
     #[test]
     fn addresses_are_escaped() {
@@ -230,5 +231,58 @@ mod tests {
             .expect_err("nobody listens");
         assert_eq!(failure.exit, Exit::Unreachable);
         assert!(failure.hint.expect("hint").contains("tidemill serve"));
+    }
+
+    #[tokio::test]
+    async fn a_problem_becomes_a_failure_with_the_hosts_words() {
+        let body = r#"{"status": 404, "code": "topic-not-found", "detail": "There is no topic \"flight\".", "no_side_effects": true}"#;
+        let answers = vec![
+            stub::answer(
+                "404 Not Found",
+                "content-type: application/problem+json\r\n",
+                body,
+            ),
+            stub::answer("502 Bad Gateway", "retry-after: 3\r\n", "<html>"),
+            stub::answer("204 No Content", "", ""),
+        ];
+        let (address, requests) = stub::host(answers).await;
+        let client = Client::new(&address).expect("client");
+        let failure = client
+            .get(&["v1", "topics", "flight"], &[])
+            .await
+            .expect_err("refused");
+        assert_eq!(
+            (failure.exit, failure.code.as_str()),
+            (Exit::NotFound, "topic-not-found")
+        );
+        assert!(failure.message.contains("flight") && failure.hint.is_some());
+        let failure = client
+            .get(&["x"], &[])
+            .await
+            .expect_err("refused by something else");
+        let problem = failure.problem.expect("problem");
+        assert_eq!(
+            (problem.status, problem.retry_after, problem.no_side_effects),
+            (502, Some(3), false)
+        );
+        assert_eq!(client.get(&["x"], &[]).await.expect("nothing"), Value::Null);
+        assert!(
+            requests.await.expect("requests")[0].starts_with("GET /v1/topics/flight HTTP/1.1\r\n")
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_no_proof_of_anything() {
+        let cut = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{".to_owned();
+        let (address, _requests) = stub::host(vec![cut]).await;
+        let failure = Client::new(&address)
+            .expect("client")
+            .get(&["x"], &[])
+            .await
+            .expect_err("cut");
+        assert_eq!(
+            (failure.exit, failure.code.as_str()),
+            (Exit::Unreachable, "connection-lost")
+        );
     }
 }

@@ -11,8 +11,10 @@ use reqwest::multipart::{Form, Part};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Deploy a function: a component, or a directory, which is built first. A `function.toml` beside it
-/// goes with it and overrides what the function says of itself, key by key.
+/// Deploy a function to the host.
+///
+/// A directory is built first; a component goes as it is. A `function.toml` beside it goes with it and
+/// overrides what the function says of itself, key by key.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill deploy\n  tidemill deploy ./carrier-delays --start earliest\n  tidemill deploy carrier_delays.component.wasm --name carrier-delays --dry-run"

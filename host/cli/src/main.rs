@@ -9,6 +9,8 @@ mod print;
 mod progress;
 
 mod client;
+#[cfg(test)]
+mod stub;
 
 mod serve;
 

@@ -21,12 +21,11 @@ const BATCH_EVENTS: u64 = 500;
 /// Batches read ahead of the network.
 const READ_AHEAD: usize = 4;
 
-/// Write events to a topic, from a file or standard input: one JSON value a line, a JSON document
-/// (an array is taken apart), or CSV with a header (each row an object of texts). Compressed files
-/// (gzip) are read as they are.
+/// Write events to a topic, from a file or standard input.
 ///
-/// Requests go one after the other, so that events keep their order; what is known not to have taken
-/// effect is tried again.
+/// Takes one JSON value a line, a JSON document (an array is taken apart), or CSV with a header (each
+/// row becomes an object of texts); compressed by gzip or not. Requests go one after the other, so that
+/// events keep their order; what is known not to have taken effect is tried again.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill produce flights flights.csv.gz --key-pointer /carrier\n  tidemill produce clicks --rate 100 < clicks.ndjson"

@@ -5,7 +5,9 @@ use crate::print;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// Make a new function: a crate with a test, a manifest and a README, ready to build and deploy.
+/// Make a new function.
+///
+/// A small crate with a test, a manifest and a README, ready to build and deploy.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  tidemill new page-visits")]
 pub(crate) struct New {

@@ -1,11 +1,22 @@
 //! `tidemill serve`: a host in this process.
 
+use crate::client::Client;
 use crate::failure::{Failure, Result};
 use crate::print;
+use crate::progress::pause;
 use clap::Args;
+use reqwest::Method;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_server::{Config, ErrorKind, Overrides, Shutdown};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinHandle};
+
+/// Between attempts to get a first answer, should one fail.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Run a host: everything in one process.
 ///
@@ -46,6 +57,20 @@ fn setting(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
+impl Settings {
+    fn load(&self) -> Result<Config> {
+        let text = |variable: OsString| variable.into_string().ok();
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        let overrides = Overrides {
+            dir: self.dir.clone(),
+            listen: self.listen.clone(),
+            settings: self.settings.clone(),
+        };
+        Ok(Config::load(self.config.as_deref(), variables, &overrides)?)
+    }
+}
+
 pub(crate) async fn perform(args: Serve) -> Result<()> {
     let host = Running::start(&args.settings).await?;
     print::line(&host.address())?;
@@ -55,21 +80,55 @@ pub(crate) async fn perform(args: Serve) -> Result<()> {
 /// A host that runs in this process.
 pub(crate) struct Running {
     address: SocketAddr,
+    shutdown: Shutdown,
+    host: JoinHandle<tidemill_server::Result<()>>,
 }
 
 impl Running {
-    /// Opens the data directory and listens.
+    /// Opens the data directory and listens; the host answers when this returns.
     pub(crate) async fn start(settings: &Settings) -> Result<Self> {
-        let _ = (
-            &settings.dir,
-            &settings.listen,
-            &settings.config,
-            &settings.settings,
-        );
-        Err(Failure::failed(
-            "not-there",
-            "the host is not part of this build",
-        ))
+        let config = settings.load()?;
+        let listener =
+            TcpListener::bind(config.listen)
+                .await
+                .map_err(|error| {
+                    match error.kind() {
+                std::io::ErrorKind::AddrInUse => Failure::conflict(
+                    "address-in-use",
+                    format!("something else listens on {}", config.listen),
+                )
+                .hint(
+                    "stop it, or choose another address by --listen; port 0 takes any that is free",
+                ),
+                _ => Failure::failed("io", format!("cannot listen on {}: {error}", config.listen)),
+            }
+                })?;
+        let address = listener.local_addr()?;
+        let shutdown = Shutdown::new();
+        let host = tokio::spawn(tidemill_server::run(config, listener, shutdown.clone()));
+        let mut running = Self {
+            address,
+            shutdown,
+            host,
+        };
+        running.until_it_answers().await?;
+        Ok(running)
+    }
+
+    /// Waits for the first answer; connections queue up while the host opens what it has.
+    async fn until_it_answers(&mut self) -> Result<()> {
+        let client = Client::new(&self.address())?;
+        loop {
+            let asked = client.send(client.request(Method::GET, &["livez"], &[]));
+            tokio::select! {
+                biased;
+                ended = &mut self.host => return finished(ended).and_then(|()| Err(Failure::failed("stopped", "the host stopped at once"))),
+                answer = asked => match answer {
+                    Ok(_) => return Ok(()),
+                    Err(_) => pause(PAUSE).await,
+                },
+            }
+        }
     }
 
     /// Where it listens, as a URL.
@@ -79,17 +138,35 @@ impl Running {
 
     /// Stops in order.
     pub(crate) async fn stop(self) -> Result<()> {
-        Ok(())
+        self.shutdown.cancel();
+        finished(self.host.await)
     }
 
-    /// Runs until SIGTERM or Ctrl-C, then stops in order; ends earlier if the host does.
-    pub(crate) async fn until_asked(self) -> Result<()> {
+    /// Runs until SIGTERM or Ctrl-C, then stops in order; fails if the host stops by itself.
+    pub(crate) async fn until_asked(mut self) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = terminate.recv() => {}
-            interrupted = tokio::signal::ctrl_c() => interrupted?,
+            _ = interrupt.recv() => {}
+            ended = &mut self.host => return finished(ended),
         }
         self.stop().await
+    }
+}
+
+fn finished(host: std::result::Result<tidemill_server::Result<()>, JoinError>) -> Result<()> {
+    Ok(host.map_err(|error| Failure::failed("internal", format!("the host broke: {error}")))??)
+}
+
+impl From<tidemill_server::Error> for Failure {
+    fn from(error: tidemill_server::Error) -> Self {
+        match error.kind {
+            ErrorKind::Invalid => Self::usage(error.code, error.detail),
+            ErrorKind::NotFound => Self::not_found(error.code, error.detail),
+            ErrorKind::Conflict | ErrorKind::Fenced => Self::conflict(error.code, error.detail),
+            _ => Self::failed(error.code, error.detail),
+        }
     }
 }
 

@@ -18,8 +18,9 @@ pub(crate) enum Topic {
     Delete(Delete),
 }
 
-/// Create a topic. What is not said has the host's default; creating it again with the same settings
-/// changes nothing.
+/// Create a topic.
+///
+/// What is not said has the host's default. Creating it again with the same settings changes nothing.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  tidemill topic create flights --partitions 4 --key /carrier --time-pointer /time_hour --time-unit rfc3339"

@@ -217,6 +217,7 @@ fn located(failure: Failure, places: &[u64]) -> Failure {
 mod tests {
     use super::*;
     use crate::failure::{Problem, WrongEvent};
+    use crate::stub;
 
     fn refused(status: u16, no_side_effects: bool) -> Failure {
         Failure::refused(Problem {
@@ -310,5 +311,57 @@ mod tests {
         );
         assert_eq!(next(&mut held, &mut take).await.expect("batch").places, [3]);
         assert!(next(&mut held, &mut take).await.is_none());
+    }
+
+    /// Sends one batch to a host that gives these answers; also the requests that it got.
+    async fn sent(answers: Vec<String>) -> (Result<Written>, Vec<String>) {
+        let (address, requests) = stub::host(answers).await;
+        let client = Client::new(&address).expect("client");
+        let order = Order {
+            topic: "t".into(),
+            key_pointer: Some("/k".into()),
+            in_flight: 1,
+            ..Order::default()
+        };
+        let (give, take) = mpsc::channel(1);
+        let batch = Batch {
+            body: b"{\"k\":1}\n{\"k\":2}\n".to_vec(),
+            places: vec![1, 2],
+        };
+        give.send(batch).await.expect("room");
+        drop(give);
+        let written = Sender::new(&client, &order, ProgressBar::hidden())
+            .run(take)
+            .await;
+        (written, requests.await.expect("requests"))
+    }
+
+    #[tokio::test]
+    async fn a_busy_host_is_asked_again_with_the_same_events() {
+        let busy = r#"{"status": 503, "code": "busy", "no_side_effects": true}"#;
+        let (written, requests) = sent(vec![
+            stub::answer("503 Busy", "", busy),
+            stub::answer("200 OK", "", r#"{"count": 2}"#),
+        ])
+        .await;
+        let written = written.expect("written");
+        assert_eq!(
+            (written.events, written.requests, written.retries),
+            (2, 1, 1)
+        );
+        assert!(
+            requests[0].starts_with("POST /v1/topics/t/events?key_pointer=%2Fk HTTP/1.1\r\n"),
+            "{}",
+            requests[0]
+        );
+        assert_eq!(requests[0], requests[1]);
+    }
+
+    #[tokio::test]
+    async fn an_unclear_outcome_is_not_repeated() {
+        let unclear = r#"{"status": 503, "code": "unavailable", "no_side_effects": false}"#;
+        let (written, requests) = sent(vec![stub::answer("503 Unavailable", "", unclear)]).await;
+        assert_eq!(written.expect_err("stopped").code, "unavailable");
+        assert_eq!(requests.len(), 1);
     }
 }

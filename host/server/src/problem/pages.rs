@@ -374,6 +374,27 @@ pub(crate) const PAGES: &[Page] = &[
         "The store of function state on the local disk can't be read or written.",
         "Look at the disk; the folder state/ may be deleted while the host is stopped, it is rebuilt.",
     ),
+    page_of(
+        500,
+        "format-too-new",
+        "written by a newer version",
+        "Stored bytes have a format that this version doesn't know.",
+        "Use the version that wrote them, or a newer one.",
+    ),
+    page_of(
+        503,
+        "segment-not-written",
+        "segment not written",
+        "A segment couldn't be written; its events stay in the journal and it is tried again.",
+        "Look at the disk and the object storage if it stays so.",
+    ),
+    page_of(
+        503,
+        "storage-refused",
+        "object storage refused",
+        "Object storage refused a request: credentials or permissions are wrong.",
+        "Correct the credentials or the permissions of the storage.",
+    ),
     // Those below stop a start rather than a request.
     page_of(
         500,

@@ -174,7 +174,7 @@ mod tests {
             ("from=yesterday", "earliest or latest"),
             ("time=yesterday", "RFC 3339"),
             ("cursor=x", "partition:offset"),
-            ("partition=-1", "number"),
+            ("partition=-1", "partition=\"-1\""),
         ] {
             let refusal = ask(query).expect_err(query);
             assert!(refusal.contains(says), "{query}: {refusal}");

@@ -127,7 +127,7 @@ fn check_form(function: &ItemFn) -> syn::Result<()> {
             "a function can't be generic: its manifest names one type for each parameter",
         ));
     }
-    if signature.inputs.len() > 0 && matches!(signature.inputs[0], FnArg::Receiver(_)) {
+    if matches!(signature.inputs.first(), Some(FnArg::Receiver(_))) {
         return Err(syn::Error::new(
             signature.inputs[0].span(),
             "a function has no `self`: write it outside of `impl`, and keep what it remembers in a parameter `State<…>`",

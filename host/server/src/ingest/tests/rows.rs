@@ -121,4 +121,3 @@ fn sizes_are_bounded_by_event() {
     };
     assert!(lines(&keyed, "\"123456\"").is_err());
 }
-

@@ -161,4 +161,3 @@ fn typed_values_of_bytes_topics_are_text_or_base64() {
         value(r#"{"value":{"a":1}}"#).unwrap_err()[0].contains("values of this topic are bytes")
     );
 }
-
