@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The component of the crate with this name, built now.
-pub fn component(name: &str) -> Vec<u8> {
+pub(crate) fn component(name: &str) -> Vec<u8> {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .map(|dir| dir.join("tests/guests"))

@@ -22,8 +22,6 @@ use std::process::{Command, Stdio};
 
 /// The topic the raw rows go to.
 pub(crate) const RAW: &str = "flights-raw";
-/// Its partitions, and with them those of all that follows.
-const PARTITIONS: u32 = 4;
 /// The functions, each after those it reads from.
 pub(crate) const FUNCTIONS: [&str; 4] = [
     "parse-flights",
@@ -58,6 +56,10 @@ pub(crate) struct Demo {
     /// Stream the whole year (336,776 flights), fetched once, instead of January.
     #[arg(long)]
     year: bool,
+    /// Partitions of the raw rows, and with them of all that follows. With several, alerts depend on
+    /// how they are interleaved: the same route is flown by airlines of different partitions.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    partitions: u32,
     /// Address to listen on.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
@@ -76,7 +78,7 @@ pub(crate) async fn perform(args: &Demo) -> Result<()> {
     print::note("building the functions");
     let built = build::build(&functions)?;
     let host = start(&dir, &args.listen).await?;
-    let result = run(&host.address(), &built, &flights).await;
+    let result = run(&host.address(), &built, &flights, args.partitions).await;
     let figures = match result {
         Ok(figures) => figures,
         Err(failure) => {
@@ -119,9 +121,9 @@ async fn start(dir: &Path, listen: &str) -> Result<Running> {
 }
 
 /// Deploys, streams, waits.
-async fn run(host: &str, built: &[Built], flights: &Path) -> Result<Figures> {
+async fn run(host: &str, built: &[Built], flights: &Path, partitions: u32) -> Result<Figures> {
     let client = Client::new(host)?;
-    deploy(&client, built, &FUNCTIONS, PARTITIONS).await?;
+    deploy(&client, built, &FUNCTIONS, partitions).await?;
     print::note("streaming flights");
     let watch = Stopwatch::start();
     let order = Order {

@@ -88,8 +88,11 @@ impl Running {
     /// Opens the data directory and listens; the host answers when this returns.
     pub(crate) async fn start(settings: &Settings) -> Result<Self> {
         let config = settings.load()?;
-        let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-            match error.kind() {
+        let listener =
+            TcpListener::bind(config.listen)
+                .await
+                .map_err(|error| {
+                    match error.kind() {
                 std::io::ErrorKind::AddrInUse => Failure::conflict(
                     "address-in-use",
                     format!("something else listens on {}", config.listen),
@@ -99,7 +102,7 @@ impl Running {
                 ),
                 _ => Failure::failed("io", format!("cannot listen on {}: {error}", config.listen)),
             }
-        })?;
+                })?;
         let address = listener.local_addr()?;
         let shutdown = Shutdown::new();
         let host = tokio::spawn(tidemill_server::run(config, listener, shutdown.clone()));

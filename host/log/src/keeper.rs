@@ -226,6 +226,7 @@ impl Keeper {
             return Err(error);
         }
         kept.manifest = manifest;
+        kept.manifest.number = kept.store.number();
         let named = std::mem::take(&mut kept.unnamed);
         shard.meters.sealed(named.len());
         for segment in named {

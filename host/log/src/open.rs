@@ -275,6 +275,7 @@ impl<'r> Replay<'r> {
     fn frame(&mut self, found: &Found<'_>) -> Result<()> {
         let stamp = found.head.stamp;
         let (mut facts, states) = facts_of(&found.head, found.body)?;
+        self.sequencer.not_before(stamp.time);
         if stamp.seq > self.base {
             self.apply(stamp.seq, stamp.time, &mut facts)?;
         }

@@ -236,6 +236,11 @@ impl Sequencer {
         self.last_seq = self.last_seq.max(seq);
     }
 
+    /// Ingest times don't go back behind this one.
+    pub(crate) fn not_before(&mut self, time: i64) {
+        self.last_time = self.last_time.max(time);
+    }
+
     pub(crate) fn next_topic(&self) -> u32 {
         self.next_topic
     }

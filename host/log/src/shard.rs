@@ -1,27 +1,25 @@
 //! The log without threads: a shared state and the steps that move it. The façade runs the steps on
 //! threads; the simulation runs them one after the other.
 
+mod flush;
+mod local;
+mod upkeep;
+
+pub(crate) use flush::Flushed;
+
 use crate::draft::Draft;
 use crate::frame;
-use crate::journal::{JournalFile, Placed, Pool, Queued, Writer};
+use crate::journal::{JournalFile, Pool, Queued, Writer};
 use crate::sequencer::{Sequencer, TopicChange, partition_not_found, topic_not_found};
-use crate::tail::{CHUNK_BYTES, Chunk, Partition, Place, Source, Taken};
-use crate::{ReadLimit, Settings, Ticket, Topic, Written};
-use bytes::Bytes;
+use crate::tail::Partition;
+use crate::{Settings, Ticket, Topic, Written};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 use tidemill_env::Clock;
 use tidemill_env::files::Files;
-use tidemill_types::{
-    Batch, CommitSeq, Commits, Error, ErrorKind, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES,
-    Result, Timestamp, TopicId,
-};
+use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
 use tokio::sync::{Notify, oneshot, watch};
-
-/// A group grows up to about this many bytes: about a millisecond of disk.
-const GROUP_BYTES: usize = 4 << 20;
 
 /// The log's state.
 pub(crate) struct Shard {
@@ -89,19 +87,6 @@ struct GroupMemory {
     touched: Vec<Arc<Mutex<Partition>>>,
 }
 
-/// What a flush did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flushed {
-    /// A group became durable.
-    Group,
-    /// There was nothing.
-    Nothing,
-    /// The next file can't be made; try again when there may be space.
-    NoSpace,
-    /// The disk failed; nothing will be written any more.
-    Failed,
-}
-
 /// What a shard starts from.
 pub(crate) struct Start {
     pub(crate) settings: Settings,
@@ -165,6 +150,10 @@ impl Shard {
     }
 
     /// Sequences a transaction; see [`crate::Log::commit`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
     pub(crate) fn commit(&self, mut draft: Draft) -> Result<Ticket, (Error, Draft)> {
         let most = usize::try_from(self.pool.room()).unwrap_or(usize::MAX);
         if let Err(error) = draft.lay_out(most) {
@@ -174,7 +163,7 @@ impl Shard {
         let now = self.clock.now();
         let mut inbox = self.inbox();
         let admitted = inbox
-            .admit(bytes, self.settings.in_flight_bytes.as_usize())
+            .admit(self.settings.in_flight_bytes.as_usize())
             .and_then(|()| inbox.sequencer.check(draft.facts()));
         if let Err(error) = admitted {
             return Err((error, draft));
@@ -242,342 +231,6 @@ impl Shard {
         }
     }
 
-    /// One group: written, synced, published, acknowledged.
-    pub(crate) fn flush(&self) -> Flushed {
-        let mut flusher = self.flusher();
-        let flusher = &mut *flusher;
-        if flusher.pending.is_empty() {
-            std::mem::swap(&mut flusher.pending, &mut self.inbox().queue);
-        }
-        let Some(first) = flusher.pending.front() else {
-            return Flushed::Nothing;
-        };
-        if flusher.durable.is_none() {
-            self.fail(flusher, &stopped());
-            return Flushed::Failed;
-        }
-        if first.bytes as u64 > flusher.writer.room() {
-            match Writer::begin(&self.pool) {
-                Ok(writer) => flusher.writer = writer,
-                Err(error) if error.kind == ErrorKind::StorageFull => {
-                    if !std::mem::replace(&mut self.inbox().storage_full, true) {
-                        tracing::error!(%error, "no space for the next journal file; commits are refused until there is");
-                    }
-                    return Flushed::NoSpace;
-                }
-                Err(error) => {
-                    self.fail(flusher, &error);
-                    return Flushed::Failed;
-                }
-            }
-        }
-        let mut group = take_group(&mut flusher.pending, flusher.writer.room());
-        let durable = self.durable.borrow().0;
-        let started = self.clock.elapsed();
-        match flusher.writer.write(&mut group, durable) {
-            Ok(placed) => {
-                self.meters
-                    .synced(&group, self.clock.elapsed().saturating_sub(started));
-                self.publish(flusher, group, placed);
-                Flushed::Group
-            }
-            Err(error) => {
-                flusher.pending.extend(group);
-                self.fail(flusher, &error);
-                Flushed::Failed
-            }
-        }
-    }
-
-    /// Nothing will become durable any more: everybody who waits is told so.
-    fn fail(&self, flusher: &mut Flusher, error: &Error) {
-        tracing::error!(%error, "the journal can't be written; the log stops");
-        let mut inbox = self.inbox();
-        inbox.condition = Condition::Failed;
-        inbox.in_flight = 0;
-        let queued = std::mem::take(&mut inbox.queue);
-        drop(inbox);
-        flusher.durable = None;
-        for queued in flusher.pending.drain(..).chain(queued) {
-            if let Some(waiting) = queued.waiting {
-                let _ = waiting.send(Err(stopped().at(error)));
-            }
-        }
-        self.work.notify_all();
-        self.room.notify_waiters();
-    }
-
-    fn publish(&self, flusher: &mut Flusher, group: Vec<Queued>, placed: Vec<Placed>) {
-        flusher.group += 1;
-        let number = flusher.group;
-        self.account_file(flusher.writer.file(), &group);
-        let mut memory = GroupMemory {
-            group: number,
-            bytes: 0,
-            touched: Vec::new(),
-        };
-        for (queued, placed) in group.iter().zip(&placed) {
-            memory.bytes += placed.body.len();
-            self.publish_frame(flusher.writer.file().number, queued, placed, &mut memory);
-        }
-        for partition in &memory.touched {
-            lock(partition).wake();
-        }
-        if let (Some(durable), Some(last)) = (&flusher.durable, group.last()) {
-            durable.send_replace(CommitSeq(last.sequenced.seq));
-        }
-        let bytes: usize = group.iter().map(|queued| queued.bytes).sum();
-        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.inbox().in_flight -= bytes;
-        self.room.notify_waiters();
-        for queued in group {
-            if let Some(waiting) = queued.waiting {
-                let _ = waiting.send(Ok(()));
-            }
-        }
-        self.remember(flusher, memory);
-    }
-
-    fn publish_frame(&self, file: u64, queued: &Queued, placed: &Placed, memory: &mut GroupMemory) {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        for slice in &queued.body.slices {
-            // A topic deleted meanwhile has no readers.
-            let Some(topic) = topics.get(&TopicId(slice.topic)) else {
-                continue;
-            };
-            let (Some(partition), Some(section)) = (
-                topic.partitions.get(slice.partition as usize),
-                queued.body.sections.get(slice.section as usize),
-            ) else {
-                continue;
-            };
-            let batch = batch_of(
-                &placed.body,
-                section,
-                slice,
-                queued.sequenced.seq,
-                queued.sequenced.time,
-            );
-            let place = Place {
-                first: slice.base,
-                end: slice.base + u64::from(slice.rows),
-                bytes: u64::from(slice.bytes),
-                time: queued.sequenced.time,
-                file,
-                at: placed.at,
-                len: placed.len,
-            };
-            let mut locked = lock(partition);
-            locked.push(Chunk {
-                batch,
-                place,
-                group: memory.group,
-            });
-            memory.bytes += CHUNK_BYTES;
-            if locked.touched != memory.group {
-                locked.touched = memory.group;
-                memory.touched.push(partition.clone());
-            }
-        }
-    }
-
-    fn account_file(&self, file: &Arc<JournalFile>, group: &[Queued]) {
-        let mut journal = self.journal();
-        let used = journal.entry(file.number).or_insert_with(|| Used {
-            file: file.clone(),
-            bytes: 0,
-            last_seq: 0,
-            last_state: 0,
-        });
-        for queued in group {
-            used.bytes += queued.bytes as u64;
-            used.last_seq = queued.sequenced.seq;
-            if queued.has_state {
-                used.last_state = queued.sequenced.seq;
-            }
-        }
-    }
-
-    /// Keeps a group in memory and lets the oldest go while there is too much.
-    fn remember(&self, flusher: &mut Flusher, memory: GroupMemory) {
-        let mut bytes = self.tail_bytes.load(Ordering::Relaxed) + memory.bytes as u64;
-        flusher.memory.push_back(memory);
-        while bytes > self.settings.tail_bytes.0 {
-            let Some(oldest) = flusher.memory.pop_front() else {
-                break;
-            };
-            for partition in &oldest.touched {
-                lock(partition).forget(oldest.group);
-            }
-            bytes -= oldest.bytes as u64;
-        }
-        self.tail_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Makes the next file ready once half of the current one is used, so that switching never waits.
-    pub(crate) fn prepare_file(&self) {
-        let used = self.flusher().writer.used();
-        if used > self.pool.room() / 2
-            && let Err(error) = self.pool.prepare()
-        {
-            tracing::warn!(%error, "the next journal file isn't ready ahead");
-        }
-    }
-
-    /// Looks how much disk is free and refuses or admits commits accordingly.
-    pub(crate) fn check_space(&self) {
-        match self.files.free_bytes(self.pool.dir()) {
-            Ok(free) => {
-                let full = free < self.settings.reserve_bytes.0;
-                let before = std::mem::replace(&mut self.inbox().storage_full, full);
-                if full != before {
-                    tracing::warn!(free, full, "free disk space passed the reserve");
-                }
-            }
-            Err(error) => tracing::warn!(%error, "free disk space can't be told"),
-        }
-    }
-
-    /// Waits until there is room for another commit, or the log has stopped.
-    pub(crate) async fn wait_for_room(&self) {
-        loop {
-            let notified = self.room.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            {
-                let inbox = self.inbox();
-                let roomy = inbox.in_flight < self.settings.in_flight_bytes.as_usize();
-                if roomy || inbox.condition != Condition::Open {
-                    return;
-                }
-            }
-            notified.await;
-        }
-    }
-
-    /// Refuses new commits from now on. A last frame says that all before it was written, so that a
-    /// later start can tell damage from a torn tail, if the close is `orderly`.
-    pub(crate) fn begin_close(&self, orderly: bool) {
-        let mut last = Draft::new();
-        last.closed();
-        let laid_out = last.lay_out(frame::frame_bytes(0, 1 << 10)).is_ok();
-        let mut inbox = self.inbox();
-        if inbox.condition == Condition::Open {
-            inbox.condition = Condition::Closing;
-            if orderly && laid_out {
-                let sequenced = inbox.sequencer.next(self.clock.now());
-                let bytes = last.bytes();
-                let (body, mut facts) = last.into_parts();
-                inbox.sequencer.apply(sequenced, &mut facts);
-                inbox.in_flight += bytes;
-                inbox.queue.push_back(Queued {
-                    sequenced,
-                    body,
-                    bytes,
-                    has_state: false,
-                    waiting: None,
-                });
-            }
-        }
-        drop(inbox);
-        self.work.notify_all();
-        self.closing.notify_all();
-        self.room.notify_waiters();
-    }
-
-    /// Nothing more will be written; everybody who waits is told so.
-    pub(crate) fn stop(&self) {
-        let mut flusher = self.flusher();
-        self.fail(&mut flusher, &stopped());
-    }
-
-    /// Whether a new file is needed soon.
-    pub(crate) fn file_is_half_used(&self) -> bool {
-        self.flusher().writer.used() > self.pool.room() / 2
-    }
-
-    /// Waits a while, or until the log is closing; then what has no space is given up.
-    pub(crate) fn wait_for_space(&self, most: Duration) {
-        let inbox = self.inbox();
-        let open = |inbox: &mut Inbox| inbox.condition == Condition::Open;
-        let waited = self.closing.wait_timeout_while(inbox, most, open);
-        let (inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let closing = inbox.condition == Condition::Closing;
-        drop(inbox);
-        if closing {
-            self.stop();
-        } else {
-            self.check_space();
-        }
-    }
-
-    pub(crate) fn meter(&self) {
-        let bytes: u64 = self.journal().values().map(|used| used.bytes).sum();
-        self.meters.journal_bytes.set(bytes.cast_signed());
-        self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
-    }
-
-    /// Whether a sync or write failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.inbox().condition == Condition::Failed
-    }
-
-    pub(crate) fn durable(&self) -> watch::Receiver<CommitSeq> {
-        let mut durable = self.durable.clone();
-        durable.mark_unchanged();
-        durable
-    }
-
-    pub(crate) fn tail_bytes(&self) -> u64 {
-        self.tail_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of journal written since the newest snapshot that was known at the start.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-
-    /// The last durable frame with changes of state, as far as its file isn't cut.
-    pub(crate) fn last_state(&self) -> u64 {
-        self.journal()
-            .values()
-            .map(|used| used.last_state)
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is
-    /// in the snapshot and whose events are in segments. The newest file with frames stays: it says
-    /// where the sequence stands.
-    ///
-    /// # Errors
-    /// Whatever the disk says; the file is no longer part of this log, and a later start finds it again.
-    pub(crate) fn cut(&self, manifest: CommitSeq, snapshot: CommitSeq) -> Result<()> {
-        let mut needed = u64::MAX;
-        for topic in self.all_topics() {
-            for partition in &topic.partitions {
-                needed = needed.min(lock(partition).oldest_file().unwrap_or(u64::MAX));
-            }
-        }
-        loop {
-            let mut journal = self.journal();
-            let newest = journal.last_key_value().map(|(number, _)| *number);
-            let Some(oldest) = journal.first_entry() else {
-                return Ok(());
-            };
-            let used = oldest.get();
-            let unneeded = *oldest.key() < needed
-                && used.last_seq <= manifest.0
-                && used.last_state <= snapshot.0;
-            if !unneeded || Some(*oldest.key()) == newest {
-                return Ok(());
-            }
-            let used = oldest.remove();
-            drop(journal);
-            self.pool.put_back(used.file)?;
-        }
-    }
-
     /// What is true after all sequenced frames.
     pub(crate) fn with_sequencer<T>(&self, look: impl FnOnce(&Sequencer) -> T) -> T {
         look(&self.inbox().sequencer)
@@ -605,60 +258,6 @@ impl Shard {
         partition.cloned().ok_or_else(|| partition_not_found(at))
     }
 
-    /// Where events of a partition are.
-    pub(crate) fn source(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Source> {
-        let partition = self.partition(at)?;
-        Ok(lock(&partition).source(from, limit))
-    }
-
-    /// Events from places of the journal; blocks.
-    ///
-    /// # Errors
-    /// `Unavailable` when a file can't be read, `Corrupt` when it isn't what was written.
-    pub(crate) fn read_places(
-        &self,
-        at: PartitionId,
-        places: &[Place],
-        from: u64,
-        limit: ReadLimit,
-    ) -> Result<Taken> {
-        let mut taken = Taken::new(from, limit);
-        for place in places {
-            if taken.is_full() {
-                break;
-            }
-            let file = self
-                .journal()
-                .get(&place.file)
-                .map(|used| used.file.clone());
-            // Cut meanwhile: the events are in a segment now.
-            let Some(file) = file else { break };
-            read_place(&file, at, place, &mut taken)?;
-        }
-        Ok(taken)
-    }
-
-    /// Events that are in memory or in the journal; blocks. Empty at the end.
-    ///
-    /// # Errors
-    /// As [`Shard::read_places`]; `OutOfRange` for what is only in segments.
-    pub(crate) fn read_local(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Taken> {
-        let mut from = from;
-        loop {
-            match self.source(at, from, limit)? {
-                Source::Memory(taken) => return Ok(taken),
-                Source::Journal(places) => return self.read_places(at, &places, from, limit),
-                Source::End => return Ok(Taken::new(from, limit)),
-                Source::Gap(next) => from = next,
-                Source::Segment(_) => {
-                    return Err(Error::internal(format!(
-                        "offset {from} is in a segment already"
-                    )));
-                }
-            }
-        }
-    }
-
     pub(crate) fn journal(&self) -> MutexGuard<'_, BTreeMap<u64, Used>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -673,7 +272,7 @@ impl Shard {
 }
 
 impl Inbox {
-    fn admit(&self, bytes: usize, most: usize) -> Result<()> {
+    fn admit(&self, most: usize) -> Result<()> {
         match self.condition {
             Condition::Open => {}
             Condition::Closing => {
@@ -691,7 +290,7 @@ impl Inbox {
                 "the disk of the data directory has too little free space: make room; reads go on",
             ));
         }
-        if self.in_flight > 0 && self.in_flight + bytes > most {
+        if self.in_flight >= most {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "busy",
@@ -765,78 +364,4 @@ fn written(slices: &[frame::Slice]) -> Vec<Written> {
         joined
     });
     all
-}
-
-fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {
-    let (mut bytes, mut frames) = (0, 0);
-    for queued in &*pending {
-        let with = bytes + queued.bytes;
-        if with as u64 > room || (frames > 0 && with > GROUP_BYTES) {
-            break;
-        }
-        bytes = with;
-        frames += 1;
-    }
-    pending.drain(..frames).collect()
-}
-
-/// One slice's events, sharing the body's memory.
-fn batch_of(
-    body: &Bytes,
-    section: &frame::Section,
-    slice: &frame::Slice,
-    seq: u64,
-    time: i64,
-) -> Batch {
-    let at = section.at as usize;
-    let heads_at = at + section.payload as usize + slice.first_row as usize * ROW_HEAD_BYTES;
-    Batch::new(
-        body.slice(heads_at..heads_at + slice.rows as usize * ROW_HEAD_BYTES),
-        body.slice(at..at + section.payload as usize),
-        Offsets::From(slice.base),
-        IngestTimes::Same(Timestamp::from_micros(time)),
-        Commits::Same(CommitSeq(seq)),
-    )
-}
-
-fn read_place(file: &JournalFile, at: PartitionId, place: &Place, taken: &mut Taken) -> Result<()> {
-    let len =
-        usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
-    let mut bytes = vec![0; len];
-    file.file
-        .read_at(place.at, &mut bytes)
-        .map_err(|e| crate::journal::disk_error(&file.path, "can't be read", &e))?;
-    let bytes = Bytes::from(bytes);
-    let mut start = 0;
-    while start < bytes.len() && !taken.is_full() {
-        let damaged = || {
-            Error::corrupt(format!(
-                "{}: the frame at byte {} is damaged: restore the file from a copy of the disk",
-                file.path.display(),
-                place.at + start as u64
-            ))
-        };
-        let rest = &bytes[start..];
-        let head = frame::Head::read(rest, file.nonce).ok_or_else(damaged)?;
-        if !head.body_is_whole(rest) {
-            return Err(damaged());
-        }
-        let body = bytes.slice(start + head.body().start..start + head.body().end);
-        let sections = head.sections(&body)?;
-        for slice in &head.slices {
-            let ours = slice.topic == at.topic.0 && slice.partition == at.partition;
-            let Some(section) = sections.get(slice.section as usize).filter(|_| ours) else {
-                continue;
-            };
-            taken.take(&batch_of(
-                &body,
-                section,
-                slice,
-                head.stamp.seq,
-                head.stamp.time,
-            ));
-        }
-        start += head.frame_bytes();
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! An idle sandbox costs address space, not memory. Alone in its program, so that nothing else moves the
 //! figure.
 
+#![expect(clippy::expect_used, reason = "a test stops at what is wrong")]
 #![cfg(target_os = "linux")]
 
 use tidemill_wasm::{Sandbox, Settings};

@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::failure::{Failure, Result};
 use crate::functions::lag;
+use crate::print::cell;
 use crate::progress::{Stopwatch, pause};
 use serde_json::Value;
 use std::time::Duration;
@@ -25,18 +26,15 @@ impl Patience {
         }
     }
 
-    /// Waits a moment; fails if `now` has been the same for too long.
-    async fn wait(&mut self, now: String, what: &str) -> Result<()> {
-        if self.seen != now {
-            *self = Self {
-                seen: now,
-                since: Stopwatch::start(),
-            };
-        } else if self.since.elapsed() > STALL {
-            return Err(
-                Failure::failed("stalled", format!("{what}, and nothing moves any more"))
-                    .hint("`tidemill functions describe NAME` says what a function waits for"),
-            );
+    /// Waits a moment; fails if `state` has been the same for too long.
+    async fn wait(&mut self, state: String, hint: &str) -> Result<()> {
+        if self.since.elapsed() > STALL && self.seen == state {
+            let message = format!("nothing moves any more: {state}");
+            return Err(Failure::failed("stalled", message).hint(hint));
+        }
+        if self.seen != state {
+            self.seen = state;
+            self.since = Stopwatch::start();
         }
         pause(POLL).await;
         Ok(())
@@ -57,26 +55,24 @@ pub(crate) async fn functions(client: &Client, names: &[&str]) -> Result<Vec<Val
             reports.push(client.get(&["v1", "functions", name], &[]).await?);
         }
         if let Some(stopped) = reports.iter().find(|report| report["status"] == "stopped") {
-            let reason = stopped["status_reason"]
-                .as_str()
-                .unwrap_or("for no reason given");
-            return Err(Failure::failed(
-                "function-stopped",
-                format!("{} stopped: {reason}", stopped["name"]),
-            ));
+            let message = format!(
+                "{} stopped: {}",
+                cell(&stopped["name"]),
+                cell(&stopped["status_reason"])
+            );
+            return Err(Failure::failed("function-stopped", message));
         }
-        quiet = if reports.iter().all(|report| lag(report) == 0) {
-            quiet + 1
-        } else {
-            0
-        };
+        let behind: Vec<&Value> = reports.iter().filter(|report| lag(report) > 0).collect();
+        quiet = if behind.is_empty() { quiet + 1 } else { 0 };
         if quiet > 1 {
             return Ok(reports);
         }
-        let lags: Vec<u64> = reports.iter().map(lag).collect();
-        patience
-            .wait(format!("{lags:?} {quiet}"), "functions are behind")
-            .await?;
+        let behind = behind
+            .iter()
+            .map(|report| format!("{} is {} events behind", cell(&report["name"]), lag(report)));
+        let state = behind.collect::<Vec<_>>().join(", ");
+        let hint = "`tidemill functions describe NAME` says what a function waits for";
+        patience.wait(state, hint).await?;
     }
 }
 
@@ -84,15 +80,18 @@ pub(crate) async fn functions(client: &Client, names: &[&str]) -> Result<Vec<Val
 pub(crate) async fn archive(client: &Client, topics: &[&str]) -> Result<()> {
     let mut patience = Patience::new();
     loop {
-        let mut left = 0;
+        let mut left = Vec::new();
         for topic in topics {
-            left += unarchived(&client.get(&["v1", "topics", topic], &[]).await?);
+            let events = unarchived(&client.get(&["v1", "topics", topic], &[]).await?);
+            if events > 0 {
+                left.push(format!("{events} events of {topic} are not archived"));
+            }
         }
-        if left == 0 {
+        if left.is_empty() {
             return Ok(());
         }
         patience
-            .wait(left.to_string(), "events are not archived")
+            .wait(left.join(", "), "the host's log lines say why")
             .await?;
     }
 }

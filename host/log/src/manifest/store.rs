@@ -50,6 +50,11 @@ impl ManifestStore {
         Ok((store, Some(manifest)))
     }
 
+    /// Number of the newest manifest this owner knows; 0 before the first.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Creates the next manifest; its number and owner are filled in.
     ///
     /// # Errors

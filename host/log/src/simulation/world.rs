@@ -20,7 +20,7 @@ use tidemill_types::{
 use tokio::sync::oneshot::error::TryRecvError;
 
 const PARTITIONS: u32 = 3;
-const STEPS: u64 = 36;
+const STEPS: u64 = 30;
 const DISK_BYTES: u64 = 1 << 20;
 const MUCH: ReadLimit = ReadLimit {
     events: usize::MAX,

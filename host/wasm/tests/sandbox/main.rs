@@ -1,5 +1,11 @@
 //! The sandbox against functions that behave and functions that don't.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at what is wrong"
+)]
+
 #[path = "../../../../tests/guests/built.rs"]
 mod built;
 #[path = "../../../../tests/guests/component.rs"]

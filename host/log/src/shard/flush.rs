@@ -1,0 +1,213 @@
+//! From the queue to the disk, to readers and to those who wait: one group at a time.
+
+use super::local::batch_of;
+use super::{Condition, Flusher, GroupMemory, Shard, Used, lock, stopped};
+use crate::journal::{JournalFile, Placed, Queued, Writer};
+use crate::tail::{CHUNK_BYTES, Chunk, Place};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
+
+/// A group grows up to about this many bytes: about a millisecond of disk.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// What a flush did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flushed {
+    /// A group became durable.
+    Group,
+    /// There was nothing.
+    Nothing,
+    /// The next file can't be made; try again when there may be space.
+    NoSpace,
+    /// The disk failed; nothing will be written any more.
+    Failed,
+}
+
+impl Shard {
+    /// One group: written, synced, published, acknowledged.
+    pub(crate) fn flush(&self) -> Flushed {
+        let mut flusher = self.flusher();
+        let flusher = &mut *flusher;
+        if flusher.pending.is_empty() {
+            std::mem::swap(&mut flusher.pending, &mut self.inbox().queue);
+        }
+        let Some(first) = flusher.pending.front() else {
+            return Flushed::Nothing;
+        };
+        if flusher.durable.is_none() {
+            self.fail(flusher, &stopped());
+            return Flushed::Failed;
+        }
+        if first.bytes as u64 > flusher.writer.room() {
+            match Writer::begin(&self.pool) {
+                Ok(writer) => flusher.writer = writer,
+                Err(error) if error.kind == ErrorKind::StorageFull => {
+                    if !std::mem::replace(&mut self.inbox().storage_full, true) {
+                        tracing::error!(%error, "no space for the next journal file; commits are refused until there is");
+                    }
+                    return Flushed::NoSpace;
+                }
+                Err(error) => {
+                    self.fail(flusher, &error);
+                    return Flushed::Failed;
+                }
+            }
+        }
+        let mut group = take_group(&mut flusher.pending, flusher.writer.room());
+        let durable = self.durable.borrow().0;
+        let started = self.clock.elapsed();
+        match flusher.writer.write(&mut group, durable) {
+            Ok(placed) => {
+                self.meters
+                    .synced(&group, self.clock.elapsed().saturating_sub(started));
+                self.publish(flusher, group, placed);
+                Flushed::Group
+            }
+            Err(error) => {
+                flusher.pending.extend(group);
+                self.fail(flusher, &error);
+                Flushed::Failed
+            }
+        }
+    }
+
+    /// Nothing will become durable any more: everybody who waits is told so.
+    pub(super) fn fail(&self, flusher: &mut Flusher, error: &Error) {
+        tracing::error!(%error, "the journal can't be written; the log stops");
+        let mut inbox = self.inbox();
+        inbox.condition = Condition::Failed;
+        inbox.in_flight = 0;
+        let queued = std::mem::take(&mut inbox.queue);
+        drop(inbox);
+        flusher.durable = None;
+        for queued in flusher.pending.drain(..).chain(queued) {
+            if let Some(waiting) = queued.waiting {
+                let _ = waiting.send(Err(stopped().at(error)));
+            }
+        }
+        self.work.notify_all();
+        self.room.notify_waiters();
+    }
+
+    fn publish(&self, flusher: &mut Flusher, group: Vec<Queued>, placed: Vec<Placed>) {
+        flusher.group += 1;
+        let number = flusher.group;
+        self.account_file(flusher.writer.file(), &group);
+        let mut memory = GroupMemory {
+            group: number,
+            bytes: 0,
+            touched: Vec::new(),
+        };
+        for (queued, placed) in group.iter().zip(&placed) {
+            memory.bytes += placed.body.len();
+            self.publish_frame(flusher.writer.file().number, queued, placed, &mut memory);
+        }
+        for partition in &memory.touched {
+            lock(partition).wake();
+        }
+        if let (Some(durable), Some(last)) = (&flusher.durable, group.last()) {
+            durable.send_replace(CommitSeq(last.sequenced.seq));
+        }
+        let bytes: usize = group.iter().map(|queued| queued.bytes).sum();
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.inbox().in_flight -= bytes;
+        self.room.notify_waiters();
+        for queued in group {
+            if let Some(waiting) = queued.waiting {
+                let _ = waiting.send(Ok(()));
+            }
+        }
+        self.remember(flusher, memory);
+    }
+
+    fn publish_frame(&self, file: u64, queued: &Queued, placed: &Placed, memory: &mut GroupMemory) {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        for slice in &queued.body.slices {
+            // A topic deleted meanwhile has no readers.
+            let Some(topic) = topics.get(&TopicId(slice.topic)) else {
+                continue;
+            };
+            let (Some(partition), Some(section)) = (
+                topic.partitions.get(slice.partition as usize),
+                queued.body.sections.get(slice.section as usize),
+            ) else {
+                continue;
+            };
+            let batch = batch_of(
+                &placed.body,
+                section,
+                slice,
+                queued.sequenced.seq,
+                queued.sequenced.time,
+            );
+            let place = Place {
+                first: slice.base,
+                end: slice.base + u64::from(slice.rows),
+                bytes: u64::from(slice.bytes),
+                time: queued.sequenced.time,
+                file,
+                at: placed.at,
+                len: placed.len,
+            };
+            let mut locked = lock(partition);
+            locked.push(Chunk {
+                batch,
+                place,
+                group: memory.group,
+            });
+            memory.bytes += CHUNK_BYTES;
+            if locked.touched != memory.group {
+                locked.touched = memory.group;
+                memory.touched.push(partition.clone());
+            }
+        }
+    }
+
+    fn account_file(&self, file: &Arc<JournalFile>, group: &[Queued]) {
+        let mut journal = self.journal();
+        let used = journal.entry(file.number).or_insert_with(|| Used {
+            file: file.clone(),
+            bytes: 0,
+            last_seq: 0,
+            last_state: 0,
+        });
+        for queued in group {
+            used.bytes += queued.bytes as u64;
+            used.last_seq = queued.sequenced.seq;
+            if queued.has_state {
+                used.last_state = queued.sequenced.seq;
+            }
+        }
+    }
+
+    /// Keeps a group in memory and lets the oldest go while there is too much.
+    fn remember(&self, flusher: &mut Flusher, memory: GroupMemory) {
+        let mut bytes = self.tail_bytes.load(Ordering::Relaxed) + memory.bytes as u64;
+        flusher.memory.push_back(memory);
+        while bytes > self.settings.tail_bytes.0 {
+            let Some(oldest) = flusher.memory.pop_front() else {
+                break;
+            };
+            for partition in &oldest.touched {
+                lock(partition).forget(oldest.group);
+            }
+            bytes -= oldest.bytes as u64;
+        }
+        self.tail_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {
+    let (mut bytes, mut frames) = (0, 0);
+    for queued in &*pending {
+        let with = bytes + queued.bytes;
+        if with as u64 > room || (frames > 0 && with > GROUP_BYTES) {
+            break;
+        }
+        bytes = with;
+        frames += 1;
+    }
+    pending.drain(..frames).collect()
+}

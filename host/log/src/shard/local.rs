@@ -1,0 +1,129 @@
+//! Reading what is in memory and in the journal.
+
+use super::{Shard, lock};
+use crate::ReadLimit;
+use crate::frame;
+use crate::journal::{JournalFile, disk_error};
+use crate::tail::{Place, Source, Taken};
+use bytes::Bytes;
+use tidemill_types::{
+    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Result,
+    Timestamp,
+};
+
+impl Shard {
+    /// Where events of a partition are.
+    pub(crate) fn source(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Source> {
+        let partition = self.partition(at)?;
+        Ok(lock(&partition).source(from, limit))
+    }
+
+    /// Events from places of the journal; blocks.
+    ///
+    /// # Errors
+    /// `Unavailable` when a file can't be read, `Corrupt` when it isn't what was written.
+    pub(crate) fn read_places(
+        &self,
+        at: PartitionId,
+        places: &[Place],
+        from: u64,
+        limit: ReadLimit,
+    ) -> Result<Taken> {
+        let mut taken = Taken::new(from, limit);
+        for place in places {
+            if taken.is_full() {
+                break;
+            }
+            let file = self
+                .journal()
+                .get(&place.file)
+                .map(|used| used.file.clone());
+            // Cut meanwhile: the events are in a segment now.
+            let Some(file) = file else { break };
+            read_place(&file, at, place, &mut taken)?;
+        }
+        Ok(taken)
+    }
+
+    /// Events that are in memory or in the journal; blocks. Empty at the end.
+    ///
+    /// # Errors
+    /// As [`Shard::read_places`]; `OutOfRange` for what is only in segments.
+    pub(crate) fn read_local(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Taken> {
+        let mut from = from;
+        loop {
+            match self.source(at, from, limit)? {
+                Source::Memory(taken) => return Ok(taken),
+                Source::Journal(places) => return self.read_places(at, &places, from, limit),
+                Source::End => return Ok(Taken::new(from, limit)),
+                Source::Gap(next) => from = next,
+                Source::Segment(_) => {
+                    return Err(Error::internal(format!(
+                        "offset {from} is in a segment already"
+                    )));
+                }
+            }
+        }
+    }
+}
+
+/// One slice's events, sharing the body's memory.
+pub(super) fn batch_of(
+    body: &Bytes,
+    section: &frame::Section,
+    slice: &frame::Slice,
+    seq: u64,
+    time: i64,
+) -> Batch {
+    let at = section.at as usize;
+    let heads_at = at + section.payload as usize + slice.first_row as usize * ROW_HEAD_BYTES;
+    Batch::new(
+        body.slice(heads_at..heads_at + slice.rows as usize * ROW_HEAD_BYTES),
+        body.slice(at..at + section.payload as usize),
+        Offsets::From(slice.base),
+        IngestTimes::Same(Timestamp::from_micros(time)),
+        Commits::Same(CommitSeq(seq)),
+    )
+}
+
+fn read_place(file: &JournalFile, at: PartitionId, place: &Place, taken: &mut Taken) -> Result<()> {
+    let len =
+        usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
+    let mut bytes = vec![0; len];
+    file.file
+        .read_at(place.at, &mut bytes)
+        .map_err(|e| disk_error(&file.path, "can't be read", &e))?;
+    let bytes = Bytes::from(bytes);
+    let mut start = 0;
+    while start < bytes.len() && !taken.is_full() {
+        let damaged = || {
+            Error::corrupt(format!(
+                "{}: the frame at byte {} is damaged: restore the file from a copy of the disk",
+                file.path.display(),
+                place.at + start as u64
+            ))
+        };
+        let rest = &bytes[start..];
+        let head = frame::Head::read(rest, file.nonce).ok_or_else(damaged)?;
+        if !head.body_is_whole(rest) {
+            return Err(damaged());
+        }
+        let body = bytes.slice(start + head.body().start..start + head.body().end);
+        let sections = head.sections(&body)?;
+        for slice in &head.slices {
+            let ours = slice.topic == at.topic.0 && slice.partition == at.partition;
+            let Some(section) = sections.get(slice.section as usize).filter(|_| ours) else {
+                continue;
+            };
+            taken.take(&batch_of(
+                &body,
+                section,
+                slice,
+                head.stamp.seq,
+                head.stamp.time,
+            ));
+        }
+        start += head.frame_bytes();
+    }
+    Ok(())
+}

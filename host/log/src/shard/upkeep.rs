@@ -1,0 +1,177 @@
+//! Space, files, figures, the end: what isn't on an event's way.
+
+use super::{Condition, Inbox, Shard, lock, stopped};
+use crate::draft::Draft;
+use crate::frame;
+use crate::journal::Queued;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tidemill_types::{CommitSeq, Result};
+use tokio::sync::watch;
+
+impl Shard {
+    /// Makes the next file ready once half of the current one is used, so that switching never waits.
+    pub(crate) fn prepare_file(&self) {
+        let used = self.flusher().writer.used();
+        if used > self.pool.room() / 2
+            && let Err(error) = self.pool.prepare()
+        {
+            tracing::warn!(%error, "the next journal file isn't ready ahead");
+        }
+    }
+
+    /// Looks how much disk is free and refuses or admits commits accordingly.
+    pub(crate) fn check_space(&self) {
+        match self.files.free_bytes(self.pool.dir()) {
+            Ok(free) => {
+                let full = free < self.settings.reserve_bytes.0;
+                let before = std::mem::replace(&mut self.inbox().storage_full, full);
+                if full != before {
+                    tracing::warn!(free, full, "free disk space passed the reserve");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "free disk space can't be told"),
+        }
+    }
+
+    /// Waits until there is room for another commit, or the log has stopped.
+    pub(crate) async fn wait_for_room(&self) {
+        loop {
+            let notified = self.room.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            {
+                let inbox = self.inbox();
+                let roomy = inbox.in_flight < self.settings.in_flight_bytes.as_usize();
+                if roomy || inbox.condition != Condition::Open {
+                    return;
+                }
+            }
+            notified.await;
+        }
+    }
+
+    /// Refuses new commits from now on. A last frame says that all before it was written, so that a
+    /// later start can tell damage from a torn tail, if the close is `orderly`.
+    pub(crate) fn begin_close(&self, orderly: bool) {
+        let mut last = Draft::new();
+        last.closed();
+        let laid_out = last.lay_out(frame::frame_bytes(0, 1 << 10)).is_ok();
+        let mut inbox = self.inbox();
+        if inbox.condition == Condition::Open {
+            inbox.condition = Condition::Closing;
+            if orderly && laid_out {
+                let sequenced = inbox.sequencer.next(self.clock.now());
+                let bytes = last.bytes();
+                let (body, mut facts) = last.into_parts();
+                inbox.sequencer.apply(sequenced, &mut facts);
+                inbox.in_flight += bytes;
+                inbox.queue.push_back(Queued {
+                    sequenced,
+                    body,
+                    bytes,
+                    has_state: false,
+                    waiting: None,
+                });
+            }
+        }
+        drop(inbox);
+        self.work.notify_all();
+        self.closing.notify_all();
+        self.room.notify_waiters();
+    }
+
+    /// Nothing more will be written; everybody who waits is told so.
+    pub(crate) fn stop(&self) {
+        let mut flusher = self.flusher();
+        self.fail(&mut flusher, &stopped());
+    }
+
+    /// Whether a new file is needed soon.
+    pub(crate) fn file_is_half_used(&self) -> bool {
+        self.flusher().writer.used() > self.pool.room() / 2
+    }
+
+    /// Waits a while, or until the log is closing; then what has no space is given up.
+    pub(crate) fn wait_for_space(&self, most: Duration) {
+        let inbox = self.inbox();
+        let open = |inbox: &mut Inbox| inbox.condition == Condition::Open;
+        let waited = self.closing.wait_timeout_while(inbox, most, open);
+        let (inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let closing = inbox.condition == Condition::Closing;
+        drop(inbox);
+        if closing {
+            self.stop();
+        } else {
+            self.check_space();
+        }
+    }
+
+    pub(crate) fn meter(&self) {
+        let bytes: u64 = self.journal().values().map(|used| used.bytes).sum();
+        self.meters.journal_bytes.set(bytes.cast_signed());
+        self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
+    }
+
+    /// Whether a sync or write failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.inbox().condition == Condition::Failed
+    }
+
+    pub(crate) fn durable(&self) -> watch::Receiver<CommitSeq> {
+        let mut durable = self.durable.clone();
+        durable.mark_unchanged();
+        durable
+    }
+
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        self.tail_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of journal written since the newest snapshot that was known at the start.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// The last durable frame with changes of state, as far as its file isn't cut.
+    pub(crate) fn last_state(&self) -> u64 {
+        self.journal()
+            .values()
+            .map(|used| used.last_state)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is
+    /// in the snapshot and whose events are in segments. The newest file with frames stays: it says
+    /// where the sequence stands.
+    ///
+    /// # Errors
+    /// Whatever the disk says; the file is no longer part of this log, and a later start finds it again.
+    pub(crate) fn cut(&self, manifest: CommitSeq, snapshot: CommitSeq) -> Result<()> {
+        let mut needed = u64::MAX;
+        for topic in self.all_topics() {
+            for partition in &topic.partitions {
+                needed = needed.min(lock(partition).oldest_file().unwrap_or(u64::MAX));
+            }
+        }
+        loop {
+            let mut journal = self.journal();
+            let newest = journal.last_key_value().map(|(number, _)| *number);
+            let Some(oldest) = journal.first_entry() else {
+                return Ok(());
+            };
+            let used = oldest.get();
+            let unneeded = *oldest.key() < needed
+                && used.last_seq <= manifest.0
+                && used.last_state <= snapshot.0;
+            if !unneeded || Some(*oldest.key()) == newest {
+                return Ok(());
+            }
+            let used = oldest.remove();
+            drop(journal);
+            self.pool.put_back(used.file)?;
+        }
+    }
+}
