@@ -4,8 +4,13 @@
 //! one core of engine; the journal's flusher runs beside it. The guest is `tests/processor/scripted.wat`:
 //! it looks at one byte of each value, so what is measured is the host and the ABI, not a parser.
 
-#![expect(missing_docs, reason = "a benchmark has no callers")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark fails by panicking"
+)]
 
+#[expect(unreachable_pub, reason = "shared with the sandbox's tests")]
 #[path = "../../../tests/guests/component.rs"]
 mod component;
 

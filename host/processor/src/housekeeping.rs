@@ -36,16 +36,35 @@ async fn durable(parts: Arc<Parts>) {
 
 async fn snapshots(parts: Arc<Parts>) {
     let mut due = parts.log.snapshot_due();
+    let mut last = None;
     while due.wait_for(|due| *due).await.is_ok() {
-        if let Err(wrong) = snapshot(&parts).await {
-            tracing::warn!(error = %wrong, "no snapshot of functions' state could be taken; the journal can't be cut until one is");
+        match snapshot(&parts).await {
+            Ok(path) => replace(&parts, &mut last, path).await,
+            Err(wrong) => tracing::warn!(
+                error = %wrong,
+                "no snapshot of functions' state could be taken; the journal can't be cut until one is"
+            ),
         }
         parts.clock.sleep(SNAPSHOT_PAUSE).await;
     }
 }
 
-async fn snapshot(parts: &Parts) -> Result<()> {
+async fn snapshot(parts: &Parts) -> Result<String> {
     let nonce = parts.random.nonce();
     let (path, commit) = parts.state.snapshot(&parts.objects, &nonce).await?;
-    parts.log.snapshot_taken(SnapshotRef { path, commit }).await
+    let taken = SnapshotRef {
+        path: path.clone(),
+        commit,
+    };
+    parts.log.snapshot_taken(taken).await?;
+    Ok(path)
+}
+
+/// The manifest names the new snapshot; the one it named before is of no more use.
+async fn replace(parts: &Parts, last: &mut Option<String>, path: String) {
+    if let Some(old) = last.replace(path)
+        && let Err(wrong) = parts.objects.delete(&old).await
+    {
+        tracing::warn!(error = %wrong, path = old, "an old snapshot can't be deleted");
+    }
 }

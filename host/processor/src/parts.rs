@@ -27,6 +27,10 @@ impl Parts {
     ///
     /// # Errors
     /// As [`Log::commit`]; the draft comes back where nothing happened.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
     pub(crate) fn commit(
         &self,
         draft: Draft,

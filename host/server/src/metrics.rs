@@ -3,11 +3,12 @@
 use tidemill_env::metrics::{Counter, Family, Histogram, Metrics, exponential_buckets};
 
 type Labels = [(&'static str, &'static str); 2];
+type Route = [(&'static str, &'static str); 1];
 
 /// Metrics of the HTTP side.
 pub(crate) struct HttpMetrics {
     requests: Family<Labels, Counter>,
-    seconds: Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>,
+    seconds: Family<Route, Histogram, fn() -> Histogram>,
     /// Events accepted.
     pub(crate) events: Counter,
     /// Key, value and header bytes of accepted events.

@@ -1,6 +1,7 @@
 //! The host's own log lines, on standard error.
 
 use crate::config::{LogFormat, Telemetry};
+use std::io::IsTerminal;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -12,7 +13,10 @@ pub fn start_telemetry(settings: &Telemetry) {
         .level
         .parse()
         .unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let coloured = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(coloured);
     let registry = tracing_subscriber::registry().with(level);
     let started = match settings.format {
         LogFormat::Text => registry.with(lines.compact()).try_init(),

@@ -4,7 +4,7 @@ use crate::host::{Host, counting, manifest, number};
 use serde_json::json;
 use tidemill_log::Format;
 use tidemill_processor::FunctionStatus;
-use tidemill_types::partition_of_key;
+use tidemill_types::{ByteSize, partition_of_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_outcome_is_counted_and_outputs_keep_everything() {
@@ -173,5 +173,44 @@ async fn functions_feed_each_other() {
     host.until("second", |report| report.counts.events_in == 500)
         .await;
     assert_eq!(host.values("out").await, sent, "all, once, in order");
+    host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn little_room_and_a_short_memory_slow_it_down_and_lose_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let narrow = |settings: &mut tidemill_log::Settings| {
+        settings.in_flight_bytes = ByteSize(16 << 10);
+        settings.tail_bytes = ByteSize(16 << 10);
+    };
+    let host = Host::open_with(dir.path(), narrow)
+        .await
+        .expect("the host opens");
+    host.topic("in", 2, Format::Bytes).await;
+    let value = "2".repeat(200);
+    for round in 0..20 {
+        host.send("in", round % 2, &[(Some("k"), value.as_str()); 50])
+            .await;
+    }
+    host.deploy("f", counting(json!({"batch": {"events": 20}})))
+        .await;
+    let report = host
+        .until("f", |report| report.counts.events_in == 1000)
+        .await;
+    assert_eq!(
+        (report.counts.effective, report.counts.emitted),
+        (1000, 1000)
+    );
+    let listed = host
+        .processor
+        .state_list("f", "count", b"", None, 10)
+        .await
+        .expect("lists");
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|entry| (entry.partition, number(&entry.value)))
+        .collect();
+    assert_eq!(listed, [(0, 500), (1, 500)]);
+    assert_eq!(host.read("out").await.len(), 1000);
     host.close().await;
 }

@@ -15,7 +15,7 @@ use tidemill_processor::{
     Deploy, Deployed, FunctionReport, KeepState, Processor, Settings, StateRecovery,
 };
 use tidemill_state::Store;
-use tidemill_types::{ByteSize, PackedRows, PartitionId, Result, Timestamp};
+use tidemill_types::{ByteSize, ErrorKind, PackedRows, PartitionId, Result, Timestamp};
 use tidemill_wasm::Sandbox;
 
 /// The component of `scripted.wat`.
@@ -63,6 +63,14 @@ impl Host {
     }
 
     pub(crate) async fn try_open(dir: &Path) -> Result<Self> {
+        Self::open_with(dir, |_| {}).await
+    }
+
+    /// With other settings of the log.
+    pub(crate) async fn open_with(
+        dir: &Path,
+        change: impl FnOnce(&mut tidemill_log::Settings),
+    ) -> Result<Self> {
         let metrics = Metrics::default();
         let (clock, random) = (Clock::system(), Random::seeded(7));
         let folder = dir.join("objects");
@@ -74,12 +82,13 @@ impl Host {
             dirty_bytes: ByteSize::mib(8),
         };
         let state = Store::open(state, &metrics)?;
-        let settings = tidemill_log::Settings {
+        let mut settings = tidemill_log::Settings {
             dir: dir.to_owned(),
             journal_file_bytes: ByteSize::mib(64),
             reserve_bytes: ByteSize(0),
             ..tidemill_log::Settings::default()
         };
+        change(&mut settings);
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());
         let log = Log::open(
             settings,
@@ -149,12 +158,7 @@ impl Host {
         draft
             .append(topic.id, &rows, &vec![partition; rows.len()])
             .expect("it fits");
-        let ticket = self
-            .log
-            .commit(draft)
-            .map_err(|(error, _)| error)
-            .expect("it is taken");
-        ticket.durable().await.expect("it is durable");
+        self.commit(draft).await;
     }
 
     /// Everything in a topic.
@@ -259,11 +263,18 @@ impl Host {
     pub(crate) async fn settled(&self) {
         let mut draft = Draft::new();
         draft.entry("test/settled", Some(b"1"));
-        let ticket = self
-            .log
-            .commit(draft)
-            .map_err(|(error, _)| error)
-            .expect("it is taken");
+        self.commit(draft).await;
+    }
+
+    async fn commit(&self, mut draft: Draft) {
+        let ticket = loop {
+            draft = match self.log.commit(draft) {
+                Ok(ticket) => break ticket,
+                Err((error, draft)) if error.kind == ErrorKind::Busy => draft,
+                Err((error, _)) => panic!("{error}"),
+            };
+            self.log.room().await;
+        };
         ticket.durable().await.expect("it is durable");
     }
 

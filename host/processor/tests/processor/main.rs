@@ -1,5 +1,12 @@
 //! Functions over the real log, state and sandbox on a real disk.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[expect(unreachable_pub, reason = "shared with the sandbox's tests")]
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
@@ -9,3 +16,4 @@ mod delivery;
 mod failures;
 mod host;
 mod life;
+mod snapshots;

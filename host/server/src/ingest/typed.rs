@@ -56,6 +56,9 @@ fn given<'t, D: Deserializer<'t>, T: Deserialize<'t>>(json: D) -> Result<Option<
     T::deserialize(json).map(Some)
 }
 
+/// A header's name and value.
+type Header<'e> = (&'e str, Cow<'e, [u8]>);
+
 /// The value on its way into a row.
 enum Body<'t> {
     Tombstone,
@@ -220,7 +223,7 @@ fn own_key<'e>(event: &'e TypedEvent<'_>) -> Result<Option<Option<Cow<'e, [u8]>>
     }
 }
 
-fn headers<'e>(event: &'e TypedEvent<'_>) -> Result<Vec<(&'e str, Cow<'e, [u8]>)>, Wrong> {
+fn headers<'e>(event: &'e TypedEvent<'_>) -> Result<Vec<Header<'e>>, Wrong> {
     let value = |(at, (name, value)): (usize, &'e (Cow<'_, str>, HeaderValue<'_>))| {
         let bytes = match value {
             HeaderValue::Text(text) => Cow::Borrowed(text.as_bytes()),

@@ -375,11 +375,12 @@ async fn odd_numbers_and_keys_stay_what_they_are() {
             page.text()
         );
     }
-    let mut keys: Vec<_> = page.json()["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| event["key"].as_str().unwrap().to_owned())
+    // Not every parser takes 1e400, so the keys are looked for in the text.
+    let mut keys: Vec<_> = page
+        .text()
+        .split("\"key\":\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
         .collect();
     keys.sort();
     assert_eq!(

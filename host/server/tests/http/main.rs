@@ -1,5 +1,11 @@
 //! The HTTP API of a real host, over sockets, on a directory of its own.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod client;
 mod connections;
 mod errors;
