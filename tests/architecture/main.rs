@@ -5,8 +5,16 @@ use std::path::{Path, PathBuf};
 use tidemill_tests::repository;
 
 /// Layer of each crate under `host/`; a crate may only know crates of lower layers.
-const LAYERS: [(&str, u8); 8] =
-    [("types", 1), ("env", 1), ("log", 2), ("wasm", 2), ("state", 2), ("processor", 3), ("server", 4), ("cli", 5)];
+const LAYERS: [(&str, u8); 8] = [
+    ("types", 1),
+    ("env", 1),
+    ("log", 2),
+    ("wasm", 2),
+    ("state", 2),
+    ("processor", 3),
+    ("server", 4),
+    ("cli", 5),
+];
 
 /// `env` speaks in values of `types`, the one sideways step.
 const SIDEWAYS: [(&str, &str); 1] = [("env", "types")];
@@ -32,14 +40,26 @@ const OWNERS: [(&str, &[&str]); 14] = [
 fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(manifest).expect("manifest");
     let manifest: toml::Table = text.parse().expect("TOML");
-    manifest.get("dependencies").and_then(toml::Value::as_table).map(|t| t.keys().cloned().collect()).unwrap_or_default()
+    manifest
+        .get("dependencies")
+        .and_then(toml::Value::as_table)
+        .map(|t| t.keys().cloned().collect())
+        .unwrap_or_default()
 }
 
 fn crates() -> BTreeMap<String, BTreeSet<String>> {
     std::fs::read_dir(repository().join("host"))
         .expect("host/")
         .map(|entry| entry.expect("entry").path())
-        .map(|path| (path.file_name().expect("name").to_string_lossy().into_owned(), dependencies(&path.join("Cargo.toml"))))
+        .map(|path| {
+            (
+                path.file_name()
+                    .expect("name")
+                    .to_string_lossy()
+                    .into_owned(),
+                dependencies(&path.join("Cargo.toml")),
+            )
+        })
         .collect()
 }
 
@@ -51,8 +71,12 @@ fn nobody_knows_a_crate_beside_or_above() {
         let Some(layer) = layers.get(name.as_str()) else {
             panic!("host/{name} has no layer: give it one in ARCHITECTURE.md and here");
         };
-        for other in dependencies.iter().filter_map(|d| d.strip_prefix("tidemill-")) {
-            let allowed = layers.get(other).is_some_and(|l| l < layer) || SIDEWAYS.contains(&(name.as_str(), other));
+        for other in dependencies
+            .iter()
+            .filter_map(|d| d.strip_prefix("tidemill-"))
+        {
+            let allowed = layers.get(other).is_some_and(|l| l < layer)
+                || SIDEWAYS.contains(&(name.as_str(), other));
             if !allowed {
                 wrong.push(format!("{name} -> {other}"));
             }
@@ -76,22 +100,46 @@ fn heavy_dependencies_have_one_owner() {
 
 #[test]
 fn the_program_knows_only_the_server() {
-    let cli: Vec<_> = crates()["cli"].iter().filter(|d| d.starts_with("tidemill")).cloned().collect();
+    let cli: Vec<_> = crates()["cli"]
+        .iter()
+        .filter(|d| d.starts_with("tidemill"))
+        .cloned()
+        .collect();
     assert_eq!(cli, ["tidemill-server"]);
 }
 
 #[test]
 fn the_top_level_is_the_agreed_one() {
     let agreed = [
-        "ARCHITECTURE.md", "CONTRIBUTING.md", "Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "deploy", "functions", "host", "sdk",
-        "tests", "wit", "target",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "deploy",
+        "functions",
+        "host",
+        "sdk",
+        "tests",
+        "wit",
+        "target",
     ];
     let strangers: Vec<_> = std::fs::read_dir(repository())
         .expect("repository")
-        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
         .filter(|name| !name.starts_with('.') && !agreed.contains(&name.as_str()))
         .collect();
-    assert!(strangers.is_empty(), "not agreed at the top level: {strangers:?}");
+    assert!(
+        strangers.is_empty(),
+        "not agreed at the top level: {strangers:?}"
+    );
 }
 
 #[test]
@@ -100,10 +148,22 @@ fn source_files_stay_readable() {
     for folder in ["host", "sdk", "functions", "tests"] {
         rust_files(&repository().join(folder), &mut files);
     }
-    assert!(files.len() > 50, "only {} files found: is the walk right?", files.len());
+    assert!(
+        files.len() > 50,
+        "only {} files found: is the walk right?",
+        files.len()
+    );
     let long: Vec<_> = files
         .iter()
-        .map(|path| (path, std::fs::read_to_string(path).expect("source").lines().count()))
+        .map(|path| {
+            (
+                path,
+                std::fs::read_to_string(path)
+                    .expect("source")
+                    .lines()
+                    .count(),
+            )
+        })
         .filter(|(_, lines)| *lines > 600)
         .collect();
     assert!(long.is_empty(), "over 600 lines: {long:#?}");
@@ -120,7 +180,10 @@ fn nothing_is_left_for_later_in_the_code() {
         .iter()
         .filter_map(|path| {
             let text = std::fs::read_to_string(path).expect("source");
-            words.iter().find(|word| text.contains(*word)).map(|word| format!("{}: {word}", path.display()))
+            words
+                .iter()
+                .find(|word| text.contains(*word))
+                .map(|word| format!("{}: {word}", path.display()))
         })
         .collect();
     assert!(left.is_empty(), "{left:#?}");
@@ -129,7 +192,11 @@ fn nothing_is_left_for_later_in_the_code() {
 fn rust_files(folder: &Path, out: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();
-        let name = path.file_name().expect("name").to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .expect("name")
+            .to_string_lossy()
+            .into_owned();
         if path.is_dir() && name != "target" {
             rust_files(&path, out);
         } else if name.ends_with(".rs") {

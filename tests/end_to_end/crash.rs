@@ -28,7 +28,9 @@ struct Sent {
 
 #[test]
 fn killed_at_random_moments_nothing_is_lost_and_nothing_is_twice() {
-    let rounds: u64 = std::env::var("TIDEMILL_TEST_KILLS").ok().map_or(50, |n| n.parse().expect("a number of rounds"));
+    let rounds: u64 = std::env::var("TIDEMILL_TEST_KILLS")
+        .ok()
+        .map_or(50, |n| n.parse().expect("a number of rounds"));
     let carrier_delays = component("functions/carrier-delays");
     let dir = tempfile::tempdir().unwrap();
     let mut host = Host::start(dir.path(), &BUSY);
@@ -72,25 +74,43 @@ fn load_and_kill(host: Host, round: u64, until_kill: Duration, sent: &mut Sent) 
         }
         host.kill();
         killed.store(true, Ordering::Release);
-        writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>()
+        writers
+            .into_iter()
+            .map(|w| w.join().unwrap())
+            .collect::<Vec<_>>()
     });
     sent.acknowledged.extend(results);
 }
 
 /// Posts batches; gives the writer's number and how many of its events were acknowledged.
-fn write(client: &reqwest::blocking::Client, url: &str, writer: u64, killed: &AtomicBool) -> (u64, u64) {
+fn write(
+    client: &reqwest::blocking::Client,
+    url: &str,
+    writer: u64,
+    killed: &AtomicBool,
+) -> (u64, u64) {
     let mut next = 0;
     while !killed.load(Ordering::Acquire) {
         let body: String = (next..next + 20)
             .map(|n| {
                 let carrier = CARRIERS[usize::try_from((n + writer) % 5).unwrap()];
-                format!("{}\n", json!({"carrier": carrier, "dep_delay": n % 60, "writer": writer, "n": n}))
+                format!(
+                    "{}\n",
+                    json!({"carrier": carrier, "dep_delay": n % 60, "writer": writer, "n": n})
+                )
             })
             .collect();
-        let answer = client.post(url).header("content-type", "application/x-ndjson").body(body).send();
+        let answer = client
+            .post(url)
+            .header("content-type", "application/x-ndjson")
+            .body(body)
+            .send();
         match answer {
             Ok(answer) if answer.status() == 200 => next += 20,
-            Ok(answer) => assert!(answer.status().is_server_error() || answer.status() == 429, "{answer:?}"),
+            Ok(answer) => assert!(
+                answer.status().is_server_error() || answer.status() == 429,
+                "{answer:?}"
+            ),
             Err(_) => break,
         }
     }
@@ -106,14 +126,23 @@ fn check(host: &Host, sent: &Sent) {
     for event in &flights {
         let number = |field: &str| event["value"][field].as_u64().unwrap();
         let (writer, n) = (number("writer"), number("n"));
-        assert!(once.insert((writer, n)), "event {n} of writer {writer} is there twice");
+        assert!(
+            once.insert((writer, n)),
+            "event {n} of writer {writer} is there twice"
+        );
         by_writer.entry(writer).or_default().push(n);
         let before = order.insert((writer, event["partition"].as_u64().unwrap()), n);
-        assert!(before.is_none_or(|before| before < n), "order of writer {writer}");
+        assert!(
+            before.is_none_or(|before| before < n),
+            "order of writer {writer}"
+        );
     }
     for (writer, acknowledged) in &sent.acknowledged {
         for n in 0..*acknowledged {
-            assert!(once.contains(&(*writer, n)), "acknowledged event {n} of writer {writer} is lost");
+            assert!(
+                once.contains(&(*writer, n)),
+                "acknowledged event {n} of writer {writer} is lost"
+            );
         }
     }
 
@@ -125,16 +154,27 @@ fn check(host: &Host, sent: &Sent) {
     }
     let mut outputs: BTreeMap<String, u64> = BTreeMap::new();
     for output in host.events("carrier-delays") {
-        let count = outputs.entry(output["key"].as_str().unwrap().to_owned()).or_default();
+        let count = outputs
+            .entry(output["key"].as_str().unwrap().to_owned())
+            .or_default();
         *count += 1;
-        assert_eq!(output["value"]["flights"], *count, "outputs of a carrier count up by one: {output}");
+        assert_eq!(
+            output["value"]["flights"], *count,
+            "outputs of a carrier count up by one: {output}"
+        );
     }
     for (carrier, (count, minutes)) in recount {
         assert_eq!(outputs.get(carrier), Some(&count), "outputs of {carrier}");
-        let (status, state) = host.get(&format!("/v1/functions/carrier-delays/state?slot=total&key={carrier}"));
+        let (status, state) = host.get(&format!(
+            "/v1/functions/carrier-delays/state?slot=total&key={carrier}"
+        ));
         assert_eq!(status, 200, "{state}");
         let state: &Value = &state["value"];
-        assert_eq!((state["flights"].as_u64(), state["minutes"].as_f64()), (Some(count), Some(minutes)), "state of {carrier}");
+        assert_eq!(
+            (state["flights"].as_u64(), state["minutes"].as_f64()),
+            (Some(count), Some(minutes)),
+            "state of {carrier}"
+        );
     }
     let (_, report) = host.get("/v1/functions/carrier-delays");
     let counts = &report["counts"];

@@ -16,7 +16,11 @@ const SETTINGS: [(&str, &str); 4] = [
 fn a_full_disk_refuses_writes_and_loses_nothing() {
     let mount_point = tempfile::tempdir().unwrap();
     let host = Host::start_on_small_disk(mount_point.path(), "96m", &SETTINGS);
-    let inside = PathBuf::from(format!("/proc/{}/root{}", host.pid(), mount_point.path().display()));
+    let inside = PathBuf::from(format!(
+        "/proc/{}/root{}",
+        host.pid(),
+        mount_point.path().display()
+    ));
     host.topic("t", &json!({"format": "json"}));
     host.append("t", &[json!({"n": 0})]);
 
@@ -24,25 +28,51 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     fill(&filler);
     let mut accepted = 1_u64;
     host.until("a write is refused", || {
-        let (status, answer) = host.send("POST", "/v1/topics/t/events", "application/json", json!({"n": accepted}).to_string());
+        let (status, answer) = host.send(
+            "POST",
+            "/v1/topics/t/events",
+            "application/json",
+            json!({"n": accepted}).to_string(),
+        );
         if status == 200 {
             accepted += 1;
             return false;
         }
-        assert_eq!((status, answer["code"].as_str(), answer["no_side_effects"].as_bool()), (507, Some("storage-full"), Some(true)), "{answer}");
+        assert_eq!(
+            (
+                status,
+                answer["code"].as_str(),
+                answer["no_side_effects"].as_bool()
+            ),
+            (507, Some("storage-full"), Some(true)),
+            "{answer}"
+        );
         true
     });
-    assert_eq!(numbers(&host), (0..accepted).collect::<Vec<_>>(), "reads go on");
+    assert_eq!(
+        numbers(&host),
+        (0..accepted).collect::<Vec<_>>(),
+        "reads go on"
+    );
 
     std::fs::remove_file(&filler).unwrap();
     host.until("writes are accepted again", || {
-        host.send("POST", "/v1/topics/t/events", "application/json", json!({"n": accepted}).to_string()).0 == 200
+        host.send(
+            "POST",
+            "/v1/topics/t/events",
+            "application/json",
+            json!({"n": accepted}).to_string(),
+        )
+        .0 == 200
     });
     assert_eq!(numbers(&host), (0..=accepted).collect::<Vec<_>>());
 }
 
 fn numbers(host: &Host) -> Vec<u64> {
-    host.events("t").iter().map(|e| e["value"]["n"].as_u64().unwrap()).collect()
+    host.events("t")
+        .iter()
+        .map(|e| e["value"]["n"].as_u64().unwrap())
+        .collect()
 }
 
 /// Writes until the disk is full.

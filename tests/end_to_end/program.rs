@@ -5,7 +5,11 @@ use std::process::{Command, Output};
 use tidemill_tests::{Host, program};
 
 fn tidemill(host: &Host, args: &[&str]) -> Output {
-    Command::new(program()).args(args).env("TIDEMILL_HOST", host.url("")).output().unwrap()
+    Command::new(program())
+        .args(args)
+        .env("TIDEMILL_HOST", host.url(""))
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -17,7 +21,10 @@ fn a_second_host_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = Host::start(dir.path(), &[]);
     let refusal = Host::try_start(dir.path(), &[]).err().expect("refused");
-    assert!(refusal.contains(&dir.path().display().to_string()), "names the directory: {refusal}");
+    assert!(
+        refusal.contains(&dir.path().display().to_string()),
+        "names the directory: {refusal}"
+    );
     assert_eq!(first.get("/livez").0, 200, "the first is undisturbed");
     first.kill();
     Host::start(dir.path(), &[]);
@@ -27,15 +34,34 @@ fn a_second_host_on_the_same_directory_is_refused() {
 fn events_go_in_and_come_out() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::start(dir.path(), &[]);
-    assert!(tidemill(&host, &["topic", "create", "orders", "--partitions", "2"]).status.success());
+    assert!(
+        tidemill(&host, &["topic", "create", "orders", "--partitions", "2"])
+            .status
+            .success()
+    );
     let file = dir.path().join("orders.csv");
     std::fs::write(&file, "id,what\n1,\"a, b\"\n2,c\n").unwrap();
-    let produced = tidemill(&host, &["produce", "orders", file.to_str().unwrap(), "--key-pointer", "/id"]);
+    let produced = tidemill(
+        &host,
+        &[
+            "produce",
+            "orders",
+            file.to_str().unwrap(),
+            "--key-pointer",
+            "/id",
+        ],
+    );
     assert!(produced.status.success(), "{}", text(&produced.stderr));
     let consumed = tidemill(&host, &["consume", "orders", "-f", "%k %v\\n"]);
     let mut lines: Vec<_> = text(&consumed.stdout).lines().map(str::to_owned).collect();
     lines.sort();
-    assert_eq!(lines, [r#"1 {"id":"1","what":"a, b"}"#, r#"2 {"id":"2","what":"c"}"#]);
+    assert_eq!(
+        lines,
+        [
+            r#"1 {"id":"1","what":"a, b"}"#,
+            r#"2 {"id":"2","what":"c"}"#
+        ]
+    );
     let listed = tidemill(&host, &["topic", "list", "-o", "json"]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed["topics"][0]["name"], json!("orders"));
@@ -55,19 +81,40 @@ fn exit_codes_tell_what_happened() {
     ];
     for (args, code) in cases {
         let output = tidemill(&host, args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
     }
     let missing = tidemill(&host, &["topic", "describe", "order"]);
-    assert!(text(&missing.stderr).contains("hint:"), "{}", text(&missing.stderr));
-    assert!(text(&missing.stderr).contains("orders"), "names the nearest topic: {}", text(&missing.stderr));
+    assert!(
+        text(&missing.stderr).contains("hint:"),
+        "{}",
+        text(&missing.stderr)
+    );
+    assert!(
+        text(&missing.stderr).contains("orders"),
+        "names the nearest topic: {}",
+        text(&missing.stderr)
+    );
 }
 
 #[test]
 fn a_new_function_builds_and_tests_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
-        let output = Command::new(program()).args(args).current_dir(dir.path()).output().unwrap();
-        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        let output = Command::new(program())
+            .args(args)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
         output
     };
     run(&["new", "first-steps"]);

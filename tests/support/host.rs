@@ -14,8 +14,7 @@ pub type Settings<'a> = &'a [(&'a str, &'a str)];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `$1` mount point, `$2` size, `$3` program; keeps the process number.
-const MOUNT_AND_SERVE: &str =
-    r#"mount -t tmpfs -o "size=$2" tmpfs "$1" && exec "$3" serve --listen 127.0.0.1:0 --dir "$1/data""#;
+const MOUNT_AND_SERVE: &str = r#"mount -t tmpfs -o "size=$2" tmpfs "$1" && exec "$3" serve --listen 127.0.0.1:0 --dir "$1/data""#;
 
 /// A running host.
 pub struct Host {
@@ -27,13 +26,16 @@ pub struct Host {
 impl Host {
     /// Starts a host on a directory and waits until it is ready.
     pub fn start(dir: &Path, settings: Settings<'_>) -> Self {
-        Self::try_start(dir, settings).unwrap_or_else(|stderr| panic!("the host did not start: {stderr}"))
+        Self::try_start(dir, settings)
+            .unwrap_or_else(|stderr| panic!("the host did not start: {stderr}"))
     }
 
     /// Starts a host; gives its standard error if it ends instead of becoming ready.
     pub fn try_start(dir: &Path, settings: Settings<'_>) -> Result<Self, String> {
         let mut command = Command::new(program());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--dir"]).arg(dir);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
+            .arg(dir);
         Self::launch(command, settings)
     }
 
@@ -41,9 +43,18 @@ impl Host {
     /// the host sees; others reach it through `/proc/PID/root`.
     pub fn start_on_small_disk(mount_point: &Path, size: &str, settings: Settings<'_>) -> Self {
         let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT_AND_SERVE, "sh"]);
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            MOUNT_AND_SERVE,
+            "sh",
+        ]);
         command.arg(mount_point).arg(size).arg(program());
-        Self::launch(command, settings).unwrap_or_else(|stderr| panic!("the host did not start on a small disk: {stderr}"))
+        Self::launch(command, settings)
+            .unwrap_or_else(|stderr| panic!("the host did not start on a small disk: {stderr}"))
     }
 
     fn launch(mut command: Command, settings: Settings<'_>) -> Result<Self, String> {
@@ -55,21 +66,38 @@ impl Host {
             .expect("tidemill serve runs");
         let errors = process.stderr.take().expect("piped");
         let collected = std::thread::spawn(move || {
-            let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
+            let lines: Vec<String> = BufReader::new(errors)
+                .lines()
+                .map_while(Result::ok)
+                .collect();
             lines.join("\n")
         });
-        let first_line = BufReader::new(process.stdout.take().expect("piped")).lines().next();
+        let first_line = BufReader::new(process.stdout.take().expect("piped"))
+            .lines()
+            .next();
         let Some(Ok(line)) = first_line else {
             let status = process.wait().expect("ended");
-            return Err(format!("{status}\n{}", collected.join().expect("collected")));
+            return Err(format!(
+                "{status}\n{}",
+                collected.join().expect("collected")
+            ));
         };
         let address = line
             .split_whitespace()
             .find_map(|word| word.trim_end_matches('/').strip_prefix("http://"))
             .unwrap_or_else(|| panic!("no address in {line:?}"))
             .to_owned();
-        let client = reqwest::blocking::Client::builder().timeout(PATIENCE).build().expect("client");
-        let host = Self { process, address, client };
+        // The client is built without a TLS provider of its own; only the first of a process counts.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::blocking::Client::builder()
+            .timeout(PATIENCE)
+            .build()
+            .expect("client");
+        let host = Self {
+            process,
+            address,
+            client,
+        };
         host.until("ready", || host.get("/readyz").0 == 200);
         Ok(host)
     }
@@ -95,21 +123,42 @@ impl Host {
     }
 
     /// Status and JSON of a request with a body.
-    pub fn send(&self, method: &str, path: &str, content_type: &str, body: impl Into<reqwest::blocking::Body>) -> (u16, Value) {
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<reqwest::blocking::Body>,
+    ) -> (u16, Value) {
         let method = method.parse().expect("method");
-        self.answer(self.client.request(method, self.url(path)).header("content-type", content_type).body(body))
+        self.answer(
+            self.client
+                .request(method, self.url(path))
+                .header("content-type", content_type)
+                .body(body),
+        )
     }
 
     /// Creates a topic.
     pub fn topic(&self, name: &str, settings: &Value) {
-        let (status, answer) = self.send("PUT", &format!("/v1/topics/{name}"), "application/json", settings.to_string());
+        let (status, answer) = self.send(
+            "PUT",
+            &format!("/v1/topics/{name}"),
+            "application/json",
+            settings.to_string(),
+        );
         assert!(status == 201 || status == 200, "{status} {answer}");
     }
 
     /// Appends values as NDJSON; gives the answer.
     pub fn append(&self, topic: &str, lines: &[Value]) -> Value {
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let (status, answer) = self.send("POST", &format!("/v1/topics/{topic}/events"), "application/x-ndjson", body);
+        let (status, answer) = self.send(
+            "POST",
+            &format!("/v1/topics/{topic}/events"),
+            "application/x-ndjson",
+            body,
+        );
         assert_eq!(status, 200, "{answer}");
         answer
     }
@@ -117,7 +166,12 @@ impl Host {
     /// Deploys a component.
     pub fn deploy(&self, name: &str, component: &Path, query: &str) -> (u16, Value) {
         let bytes = std::fs::read(component).expect("component");
-        self.send("PUT", &format!("/v1/functions/{name}{query}"), "application/wasm", bytes)
+        self.send(
+            "PUT",
+            &format!("/v1/functions/{name}{query}"),
+            "application/wasm",
+            bytes,
+        )
     }
 
     /// All events of a topic, from its beginning to its committed end.
@@ -125,7 +179,9 @@ impl Host {
         let mut events = Vec::new();
         let mut cursor = "from=earliest".to_owned();
         loop {
-            let (status, page) = self.get(&format!("/v1/topics/{topic}/events?{cursor}&limit=10000&max_bytes=16777216"));
+            let (status, page) = self.get(&format!(
+                "/v1/topics/{topic}/events?{cursor}&limit=10000&max_bytes=16777216"
+            ));
             assert_eq!(status, 200, "{page}");
             let some = page["events"].as_array().expect("events");
             if some.is_empty() {
@@ -142,7 +198,9 @@ impl Host {
         self.until(&format!("{function} has caught up"), || {
             let (status, report) = self.get(&format!("/v1/functions/{function}"));
             assert_eq!(status, 200, "{report}");
-            let done = report["tasks"].as_array().is_some_and(|tasks| tasks.iter().all(|task| task["lag"] == 0));
+            let done = report["tasks"]
+                .as_array()
+                .is_some_and(|tasks| tasks.iter().all(|task| task["lag"] == 0));
             last = report;
             done
         });
@@ -150,7 +208,10 @@ impl Host {
     }
 
     /// Asks until it is so.
-    #[expect(clippy::disallowed_methods, reason = "polls a separate process; what is asserted doesn't depend on the pause")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls a separate process; what is asserted doesn't depend on the pause"
+    )]
     pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let start = Instant::now();
         while !is_so() {
@@ -167,7 +228,10 @@ impl Host {
 
     /// SIGTERM; gives the exit status.
     pub fn terminate(mut self) -> std::process::ExitStatus {
-        let sent = Command::new("kill").arg(self.pid().to_string()).status().expect("kill runs");
+        let sent = Command::new("kill")
+            .arg(self.pid().to_string())
+            .status()
+            .expect("kill runs");
         assert!(sent.success());
         self.process.wait().expect("ended")
     }

@@ -1,5 +1,10 @@
 //! What the tests of the whole share: the real program started on a free port, and a small client.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helper fails the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helper fails the test"
+)]
 
 mod duckdb;
 mod host;

@@ -7,7 +7,9 @@ use std::sync::{Mutex, OnceLock};
 
 /// Root of the repository.
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the repository")
 }
 
 /// The `tidemill` program, built in the profile of the tests; with the same selection of packages, so
@@ -16,15 +18,31 @@ pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--workspace", "--bins", "--tests", "--message-format", "json"])
+            .args([
+                "build",
+                "--quiet",
+                "--workspace",
+                "--bins",
+                "--tests",
+                "--message-format",
+                "json",
+            ])
             .current_dir(repository())
             .output()
             .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .filter(|message| message["target"]["name"] == "tidemill" && message["target"]["kind"][0] == "bin" && message["profile"]["test"] == false)
+            .filter(|message| {
+                message["target"]["name"] == "tidemill"
+                    && message["target"]["kind"][0] == "bin"
+                    && message["profile"]["test"] == false
+            })
             .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .expect("cargo names the executable")
     })
@@ -33,7 +51,10 @@ pub fn program() -> &'static Path {
 /// A function's component, built from its crate by `tidemill build`. `crate_dir` is relative to the repository.
 pub fn component(crate_dir: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
-    let mut built = BUILT.get_or_init(Mutex::default).lock().expect("no build panicked");
+    let mut built = BUILT
+        .get_or_init(Mutex::default)
+        .lock()
+        .expect("no build panicked");
     built
         .entry(crate_dir.to_owned())
         .or_insert_with(|| {
@@ -42,7 +63,11 @@ pub fn component(crate_dir: &str) -> PathBuf {
                 .arg(repository().join(crate_dir))
                 .output()
                 .expect("tidemill build runs");
-            assert!(output.status.success(), "{crate_dir}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{crate_dir}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
             PathBuf::from(report["component"].as_str().expect("path of the component"))
         })

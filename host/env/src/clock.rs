@@ -1,7 +1,7 @@
 //! Time of day and time that passes.
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_types::Timestamp;
 use tokio::sync::Notify;
@@ -23,22 +23,35 @@ struct Manual {
 
 impl Clock {
     /// The machine's clock.
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clock"
+    )]
     pub fn system() -> Self {
-        Self(Source::System { start: Instant::now() })
+        Self(Source::System {
+            start: Instant::now(),
+        })
     }
 
     /// A clock that stands still until [`Clock::advance`] is called.
     pub fn manual(start: Timestamp) -> Self {
-        Self(Source::Manual(Arc::new(Manual { micros: AtomicI64::new(start.micros()), moved: Notify::new() })))
+        Self(Source::Manual(Arc::new(Manual {
+            micros: AtomicI64::new(start.micros()),
+            moved: Notify::new(),
+        })))
     }
 
     /// The time of day. It may step back; only for stamps shown to people, never for safety.
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clock"
+    )]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System { .. } => {
-                let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                let since = std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap_or_default();
                 Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
             }
             Source::Manual(manual) => Timestamp::from_micros(manual.micros.load(Ordering::Acquire)),
@@ -49,7 +62,9 @@ impl Clock {
     pub fn elapsed(&self) -> Duration {
         match &self.0 {
             Source::System { start } => start.elapsed(),
-            Source::Manual(manual) => Duration::from_micros(manual.micros.load(Ordering::Acquire).max(0).cast_unsigned()),
+            Source::Manual(manual) => {
+                Duration::from_micros(manual.micros.load(Ordering::Acquire).max(0).cast_unsigned())
+            }
         }
     }
 

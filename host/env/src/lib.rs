@@ -6,10 +6,10 @@
 //! This crate knows nothing of topics, functions or paths.
 
 mod clock;
-mod random;
 pub mod files;
-pub mod objects;
 pub mod metrics;
+pub mod objects;
+mod random;
 
 pub use clock::Clock;
 pub use random::Random;

@@ -24,7 +24,10 @@ impl Metrics {
     /// Adds a metric and gives it back. `name` is without prefix and without `_total`; units are base
     /// units and part of the name (`_seconds`, `_bytes`).
     pub fn add<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).register(name, help, metric.clone());
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .register(name, help, metric.clone());
         metric
     }
 

@@ -8,7 +8,10 @@ pub struct Random(Arc<Mutex<u64>>);
 
 impl Random {
     /// Seeded by the operating system.
-    #[expect(clippy::disallowed_methods, reason = "the one place that asks the system for randomness")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that asks the system for randomness"
+    )]
     pub fn system() -> Self {
         use std::hash::{BuildHasher, RandomState};
         Self::seeded(RandomState::new().hash_one(std::process::id()))

@@ -59,9 +59,22 @@ pub struct Event<'a> {
 impl Batch {
     /// A batch over a block of row heads and the payload they point into. Columns given per event
     /// start at the block's first row.
-    pub fn new(heads: Bytes, payload: Bytes, offsets: Offsets, ingest_times: IngestTimes, commits: Commits) -> Self {
+    pub fn new(
+        heads: Bytes,
+        payload: Bytes,
+        offsets: Offsets,
+        ingest_times: IngestTimes,
+        commits: Commits,
+    ) -> Self {
         debug_assert_eq!(heads.len() % ROW_HEAD_BYTES, 0);
-        Self { heads, payload, first: 0, offsets, ingest_times, commits }
+        Self {
+            heads,
+            payload,
+            first: 0,
+            offsets,
+            ingest_times,
+            commits,
+        }
     }
 
     /// Number of events.
@@ -127,7 +140,9 @@ impl Batch {
     #[must_use]
     pub fn slice(&self, rows: Range<usize>) -> Self {
         Self {
-            heads: self.heads.slice(rows.start * ROW_HEAD_BYTES..rows.end * ROW_HEAD_BYTES),
+            heads: self
+                .heads
+                .slice(rows.start * ROW_HEAD_BYTES..rows.end * ROW_HEAD_BYTES),
             first: self.first + rows.start,
             ..self.clone()
         }
@@ -136,8 +151,14 @@ impl Batch {
     /// The first row whose offset is at least `offset`; the length if there is none.
     pub fn row_at(&self, offset: u64) -> usize {
         match &self.offsets {
-            Offsets::From(first) => usize::try_from(offset.saturating_sub(first + self.first as u64)).unwrap_or(usize::MAX).min(self.len()),
-            Offsets::Each(all) => all[self.first..self.first + self.len()].partition_point(|o| *o < offset),
+            Offsets::From(first) => {
+                usize::try_from(offset.saturating_sub(first + self.first as u64))
+                    .unwrap_or(usize::MAX)
+                    .min(self.len())
+            }
+            Offsets::Each(all) => {
+                all[self.first..self.first + self.len()].partition_point(|o| *o < offset)
+            }
         }
     }
 
@@ -156,7 +177,8 @@ mod tests {
     fn slices_keep_their_columns() {
         let mut rows = PackedRows::default();
         for value in ["a", "b", "c", "d"] {
-            rows.push(Timestamp::from_micros(1), None, Some(value.as_bytes()), []).expect("push");
+            rows.push(Timestamp::from_micros(1), None, Some(value.as_bytes()), [])
+                .expect("push");
         }
         let heads: Vec<u8> = rows.heads.iter().flat_map(|h| h.to_bytes()).collect();
         let batch = Batch::new(
@@ -167,7 +189,10 @@ mod tests {
             Commits::Each([1, 1, 2, 2].map(CommitSeq).into()),
         );
         let part = batch.slice(1..4).slice(1..3);
-        let seen: Vec<_> = part.iter().map(|e| (e.offset, e.commit.0, e.row.value)).collect();
+        let seen: Vec<_> = part
+            .iter()
+            .map(|e| (e.offset, e.commit.0, e.row.value))
+            .collect();
         assert_eq!(seen, [(8, 2, Some(b"c".as_slice())), (9, 2, Some(b"d"))]);
         assert_eq!((part.row_at(0), part.row_at(9), part.row_at(10)), (0, 1, 2));
     }

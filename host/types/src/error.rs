@@ -47,7 +47,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of any kind.
     pub fn new(kind: ErrorKind, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { kind, code, detail: detail.into() }
+        Self {
+            kind,
+            code,
+            detail: detail.into(),
+        }
     }
     /// [`ErrorKind::Invalid`].
     pub fn invalid(code: &'static str, detail: impl Into<String>) -> Self {

@@ -4,7 +4,10 @@
 /// 32-bit murmur2 with Kafka's seed (`org.apache.kafka.common.utils.Utils.murmur2`).
 pub fn murmur2(bytes: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
-    #[expect(clippy::cast_possible_truncation, reason = "the seed mixes the length modulo 2^32")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the seed mixes the length modulo 2^32"
+    )]
     let mut h: u32 = 0x9747_b28c ^ bytes.len() as u32;
     let mut words = bytes.chunks_exact(4);
     for word in &mut words {
@@ -40,7 +43,10 @@ mod tests {
             ("foobar", -790_332_482),
             ("a-little-bit-long-string", -985_981_536),
             ("a-little-bit-longer-string", -1_486_304_829),
-            ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
+            (
+                "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8",
+                -58_897_971,
+            ),
             ("abc", 479_470_107),
             ("", 275_646_681),
         ];

@@ -15,14 +15,14 @@
 //! assert_eq!(topic.as_str(), "orders");
 //! ```
 
-mod name;
-pub mod limits;
-mod time;
-mod size;
-mod hash;
-mod row;
 mod batch;
 mod error;
+mod hash;
+pub mod limits;
+mod name;
+mod row;
+mod size;
+mod time;
 
 pub use batch::{Batch, Commits, Event, IngestTimes, Offsets};
 pub use error::{Error, ErrorKind, Result};

@@ -13,14 +13,19 @@ fn check(what: &str, name: &str) -> Result<Arc<str>> {
         && name.len() <= LONGEST
         && name != "."
         && name != ".."
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     if fits {
         return Ok(name.into());
     }
     let shown: String = name.chars().take(60).collect();
-    Err(Error::invalid("invalid-name", format!(
-        "{shown:?} can't be a {what}'s name: use 1 to {LONGEST} of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not \".\" or \"..\""
-    )))
+    Err(Error::invalid(
+        "invalid-name",
+        format!(
+            "{shown:?} can't be a {what}'s name: use 1 to {LONGEST} of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not \".\" or \"..\""
+        ),
+    ))
 }
 
 macro_rules! name {
@@ -74,7 +79,17 @@ mod tests {
         for good in ["a", "A-b_c.9", "..a", &"x".repeat(200)] {
             assert!(good.parse::<TopicName>().is_ok(), "{good:?}");
         }
-        for bad in ["", ".", "..", "../x", "a/b", "a b", "ü", "a\0", &"x".repeat(201)] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a b",
+            "ü",
+            "a\0",
+            &"x".repeat(201),
+        ] {
             let refusal = bad.parse::<FunctionName>().expect_err(bad);
             assert_eq!(refusal.code, "invalid-name");
         }

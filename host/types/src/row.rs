@@ -65,7 +65,17 @@ impl RowHead {
     pub fn to_bytes(self) -> [u8; ROW_HEAD_BYTES] {
         let mut out = [0; ROW_HEAD_BYTES];
         out[0..8].copy_from_slice(&self.time.to_le_bytes());
-        for (at, field) in [self.key_at, self.key_len, self.value_at, self.value_len, self.headers_len, self.flags.0].iter().enumerate() {
+        for (at, field) in [
+            self.key_at,
+            self.key_len,
+            self.value_at,
+            self.value_len,
+            self.headers_len,
+            self.flags.0,
+        ]
+        .iter()
+        .enumerate()
+        {
             out[8 + at * 4..12 + at * 4].copy_from_slice(&field.to_le_bytes());
         }
         out
@@ -76,10 +86,15 @@ impl RowHead {
     /// # Panics
     /// When the block has no such row.
     pub fn read(heads: &[u8], row: usize) -> Self {
-        let (head, _) = heads[row * ROW_HEAD_BYTES..].split_first_chunk::<ROW_HEAD_BYTES>().unwrap_or((&[0; ROW_HEAD_BYTES], &[]));
-        let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (head, _) = heads[row * ROW_HEAD_BYTES..]
+            .split_first_chunk::<ROW_HEAD_BYTES>()
+            .unwrap_or((&[0; ROW_HEAD_BYTES], &[]));
+        let field =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         Self {
-            time: i64::from_le_bytes([head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7]]),
+            time: i64::from_le_bytes([
+                head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7],
+            ]),
             key_at: field(8),
             key_len: field(12),
             value_at: field(16),
@@ -128,8 +143,12 @@ impl<'a> RowView<'a> {
         let slice = |at: u32, len: u32| &payload[at as usize..at as usize + len as usize];
         Self {
             time: Timestamp::from_micros(head.time),
-            key: head.flags.has(RowFlags::KEY).then(|| slice(head.key_at, head.key_len)),
-            value: (!head.flags.has(RowFlags::TOMBSTONE)).then(|| slice(head.value_at, head.value_len)),
+            key: head
+                .flags
+                .has(RowFlags::KEY)
+                .then(|| slice(head.key_at, head.key_len)),
+            value: (!head.flags.has(RowFlags::TOMBSTONE))
+                .then(|| slice(head.value_at, head.value_len)),
             headers: Headers(slice(head.value_at + head.value_len, head.headers_len)),
         }
     }
@@ -175,9 +194,23 @@ impl<'a> Iterator for Headers<'a> {
 /// # Errors
 /// `too-large` when the name or value doesn't fit the layout.
 pub fn encode_header(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<()> {
-    let too_large = || Error::new(ErrorKind::TooLarge, "too-large", "a header's name may have 65,535 bytes and its value 4 GiB");
-    out.extend_from_slice(&u16::try_from(name.len()).map_err(|_| too_large())?.to_le_bytes());
-    out.extend_from_slice(&u32::try_from(value.len()).map_err(|_| too_large())?.to_le_bytes());
+    let too_large = || {
+        Error::new(
+            ErrorKind::TooLarge,
+            "too-large",
+            "a header's name may have 65,535 bytes and its value 4 GiB",
+        )
+    };
+    out.extend_from_slice(
+        &u16::try_from(name.len())
+            .map_err(|_| too_large())?
+            .to_le_bytes(),
+    );
+    out.extend_from_slice(
+        &u32::try_from(value.len())
+            .map_err(|_| too_large())?
+            .to_le_bytes(),
+    );
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(value);
     Ok(())
@@ -262,7 +295,11 @@ impl PackedRows {
 
 fn here(payload: &[u8]) -> Result<u32> {
     if payload.len() > limits::FRAME_BYTES {
-        return Err(Error::new(ErrorKind::TooLarge, "too-large", format!("one append may carry {} bytes", limits::FRAME_BYTES)));
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            "too-large",
+            format!("one append may carry {} bytes", limits::FRAME_BYTES),
+        ));
     }
     u32::try_from(payload.len()).map_err(|_| Error::internal("frame limit above 4 GiB"))
 }
@@ -273,11 +310,22 @@ mod tests {
 
     #[test]
     fn heads_have_golden_bytes() {
-        let head = RowHead { time: -2, key_at: 1, key_len: 2, value_at: 3, value_len: 4, headers_len: 5, flags: RowFlags::KEY };
+        let head = RowHead {
+            time: -2,
+            key_at: 1,
+            key_len: 2,
+            value_at: 3,
+            value_len: 4,
+            headers_len: 5,
+            flags: RowFlags::KEY,
+        };
         let bytes = head.to_bytes();
         assert_eq!(
             bytes,
-            [254, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0]
+            [
+                254, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0,
+                0, 0, 5, 0, 0, 0, 1, 0, 0, 0
+            ]
         );
         assert_eq!(RowHead::read(&bytes, 0), head);
     }
@@ -287,22 +335,70 @@ mod tests {
         let mut rows = PackedRows::default();
         let time = Timestamp::from_micros(5);
         rows.push(time, None, Some(b""), []).expect("push");
-        rows.push(time, Some(b""), None, [("a", b"1".as_slice()), ("a", b"2"), ("A", b"\xff\0"), ("empty", b"")]).expect("push");
-        assert_eq!((rows.event(0).key, rows.event(0).value), (None, Some(b"".as_slice())));
-        assert_eq!((rows.event(1).key, rows.event(1).value), (Some(b"".as_slice()), None));
+        rows.push(
+            time,
+            Some(b""),
+            None,
+            [
+                ("a", b"1".as_slice()),
+                ("a", b"2"),
+                ("A", b"\xff\0"),
+                ("empty", b""),
+            ],
+        )
+        .expect("push");
+        assert_eq!(
+            (rows.event(0).key, rows.event(0).value),
+            (None, Some(b"".as_slice()))
+        );
+        assert_eq!(
+            (rows.event(1).key, rows.event(1).value),
+            (Some(b"".as_slice()), None)
+        );
         let headers: Vec<_> = rows.event(1).headers.collect();
-        assert_eq!(headers, [("a", b"1".as_slice()), ("a", b"2"), ("A", b"\xff\0"), ("empty", b"")]);
+        assert_eq!(
+            headers,
+            [
+                ("a", b"1".as_slice()),
+                ("a", b"2"),
+                ("A", b"\xff\0"),
+                ("empty", b"")
+            ]
+        );
         assert!(rows.event(1).headers.are_valid());
         assert!(!Headers(&[1, 0, 9, 0, 0, 0, b'x']).are_valid());
     }
 
     #[test]
     fn heads_from_outside_are_checked() {
-        let good = RowHead { value_at: 2, value_len: 3, headers_len: 5, ..RowHead::default() };
+        let good = RowHead {
+            value_at: 2,
+            value_len: 3,
+            headers_len: 5,
+            ..RowHead::default()
+        };
         assert!(good.fits(10));
         assert!(!good.fits(9));
-        assert!(!RowHead { key_len: 1, ..good }.fits(10), "a null key has no bytes");
-        assert!(!RowHead { flags: RowFlags(4), ..good }.fits(10), "unknown flag");
-        assert!(!RowHead { value_at: u32::MAX, value_len: u32::MAX, ..good }.fits(10), "no overflow");
+        assert!(
+            !RowHead { key_len: 1, ..good }.fits(10),
+            "a null key has no bytes"
+        );
+        assert!(
+            !RowHead {
+                flags: RowFlags(4),
+                ..good
+            }
+            .fits(10),
+            "unknown flag"
+        );
+        assert!(
+            !RowHead {
+                value_at: u32::MAX,
+                value_len: u32::MAX,
+                ..good
+            }
+            .fits(10),
+            "no overflow"
+        );
     }
 }

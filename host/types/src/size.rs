@@ -34,14 +34,23 @@ impl ByteSize {
 impl FromStr for ByteSize {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("invalid-size", format!("{text:?} is not a size: write a whole number and a unit, as in \"64MiB\""));
+        let wrong = || {
+            Error::invalid(
+                "invalid-size",
+                format!("{text:?} is not a size: write a whole number and a unit, as in \"64MiB\""),
+            )
+        };
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
         let unit = text[digits..].trim();
         let factor = if unit.is_empty() {
             1
         } else {
-            UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1
+            UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .ok_or_else(wrong)?
+                .1
         };
         number.checked_mul(factor).map(Self).ok_or_else(wrong)
     }
@@ -65,7 +74,12 @@ mod tests {
 
     #[test]
     fn reads_and_writes() {
-        for (text, bytes, shown) in [("64MiB", 64 << 20, "64MiB"), ("0", 0, "0B"), ("1 kB", 1000, "1000B"), ("2048", 2048, "2KiB")] {
+        for (text, bytes, shown) in [
+            ("64MiB", 64 << 20, "64MiB"),
+            ("0", 0, "0B"),
+            ("1 kB", 1000, "1000B"),
+            ("2048", 2048, "2KiB"),
+        ] {
             let size: ByteSize = text.parse().expect(text);
             assert_eq!((size.0, size.to_string().as_str()), (bytes, shown));
         }

@@ -30,9 +30,18 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self> {
         let instant: jiff::Timestamp = text.parse().map_err(|_| {
             let shown: String = text.chars().take(60).collect();
-            Error::invalid("invalid-time", format!("{shown:?} is not an RFC 3339 time such as \"2013-01-01T10:15:00Z\""))
+            Error::invalid(
+                "invalid-time",
+                format!("{shown:?} is not an RFC 3339 time such as \"2013-01-01T10:15:00Z\""),
+            )
         })?;
-        Ok(Self(instant.as_nanosecond().div_euclid(1000).try_into().unwrap_or(i64::MAX)))
+        Ok(Self(
+            instant
+                .as_nanosecond()
+                .div_euclid(1000)
+                .try_into()
+                .unwrap_or(i64::MAX),
+        ))
     }
 }
 
@@ -64,12 +73,25 @@ const UNITS: [(&str, u64); 7] = [
 /// # Errors
 /// `invalid-duration` with what would be right.
 pub fn parse_duration(text: &str) -> Result<Duration> {
-    let wrong = || Error::invalid("invalid-duration", format!("{text:?} is not a duration: write a whole number and one of d, h, m, s, ms, us, as in \"250ms\""));
+    let wrong = || {
+        Error::invalid(
+            "invalid-duration",
+            format!(
+                "{text:?} is not a duration: write a whole number and one of d, h, m, s, ms, us, as in \"250ms\""
+            ),
+        )
+    };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
     let unit = text[digits..].trim();
-    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-    number.checked_mul(*factor).map(Duration::from_micros).ok_or_else(wrong)
+    let (_, factor) = UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .ok_or_else(wrong)?;
+    number
+        .checked_mul(*factor)
+        .map(Duration::from_micros)
+        .ok_or_else(wrong)
 }
 
 /// Writes a duration in the largest unit that divides it, as [`parse_duration`] reads it.
@@ -78,7 +100,10 @@ pub fn format_duration(duration: Duration) -> String {
     if micros == 0 {
         return "0ms".into();
     }
-    let (name, factor) = UNITS.iter().find(|(_, factor)| micros.is_multiple_of(*factor)).unwrap_or(&("us", 1));
+    let (name, factor) = UNITS
+        .iter()
+        .find(|(_, factor)| micros.is_multiple_of(*factor))
+        .unwrap_or(&("us", 1));
     format!("{}{name}", micros / factor)
 }
 
@@ -89,9 +114,21 @@ mod tests {
     #[test]
     fn times_round_trip() {
         for (text, micros, shown) in [
-            ("2013-01-01T10:15:00Z", 1_357_035_300_000_000, "2013-01-01T10:15:00Z"),
-            ("1969-12-31T23:59:59.999999Z", -1, "1969-12-31T23:59:59.999999Z"),
-            ("1970-01-01T01:00:00.0000005+01:00", 0, "1970-01-01T00:00:00Z"),
+            (
+                "2013-01-01T10:15:00Z",
+                1_357_035_300_000_000,
+                "2013-01-01T10:15:00Z",
+            ),
+            (
+                "1969-12-31T23:59:59.999999Z",
+                -1,
+                "1969-12-31T23:59:59.999999Z",
+            ),
+            (
+                "1970-01-01T01:00:00.0000005+01:00",
+                0,
+                "1970-01-01T00:00:00Z",
+            ),
         ] {
             let time: Timestamp = text.parse().expect(text);
             assert_eq!((time.micros(), time.to_string().as_str()), (micros, shown));
