@@ -1,4 +1,11 @@
 //! Architecture as a test: who may know whom, who owns which heavy dependency, how long files may get.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and wait for separate processes"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -10,7 +10,6 @@
     reason = "a benchmark fails by panicking"
 )]
 
-#[expect(unreachable_pub, reason = "shared with the sandbox's tests")]
 #[path = "../../../tests/guests/component.rs"]
 mod component;
 

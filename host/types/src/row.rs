@@ -238,7 +238,7 @@ impl PackedRows {
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<()> {
         let start = self.payload.len();
-        let mut push = || -> Result<RowHead> {
+        let push = || -> Result<RowHead> {
             let key_at = here(&self.payload)?;
             self.payload.extend_from_slice(key.unwrap_or_default());
             let value_at = here(&self.payload)?;

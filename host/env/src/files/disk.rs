@@ -168,7 +168,10 @@ mod tests {
         file.sync_data().expect("synced");
         Disk.rename(&one, &two).expect("renamed");
         Disk.sync_folder(&folder).expect("synced");
-        assert_eq!(Disk.list(&folder).expect("list"), [two.clone()]);
+        assert_eq!(
+            Disk.list(&folder).expect("list"),
+            std::slice::from_ref(&two)
+        );
         let mut seen = [9; 10];
         let again = Disk.open(&two).expect("open");
         again.read_at(0, &mut seen).expect("read");

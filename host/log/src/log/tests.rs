@@ -208,7 +208,7 @@ async fn a_transaction_is_all_or_nothing_and_comes_back_after_a_restart() {
             .append(
                 topic,
                 &rows(&values(from..to)),
-                &vec![0; (to - from) as usize],
+                &(from..to).map(|_| 0).collect::<Vec<u32>>(),
             )
             .expect("fits");
         draft.advance(step(from, to));

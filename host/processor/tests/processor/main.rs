@@ -6,7 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[expect(unreachable_pub, reason = "shared with the sandbox's tests")]
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
