@@ -1,4 +1,10 @@
 //! A whole month through all four functions, against figures computed from the raw file alone.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use carrier_delays::{Delays, carrier_delays};
 use delayed_flights::{Delayed, delayed_flights};
