@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_types::{Batch, ByteSize, CommitSeq, Error, PartitionId, Result, Timestamp};
 
-/// Settings of a log (data; the parts it works with are arguments of [`Log::open`]).
+/// Settings of a log (data; the parts it works with are arguments of [`Log::open`](crate::Log::open)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The data directory; the journal lies in `journal/` below it.
