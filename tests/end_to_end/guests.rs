@@ -62,7 +62,7 @@ fn a_rogue_function_hurts_nobody_else() {
     let dead = host.events("rogue.dead-letters");
     let reasons: Vec<_> = dead
         .iter()
-        .map(|e| (e["value"]["what"].clone(), header(e, "tidemill-reason")))
+        .map(|e| (value(e)["what"].clone(), header(e, "tidemill-reason")))
         .collect();
     let expected = [
         ("trap", "trap"),
