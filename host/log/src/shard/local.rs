@@ -6,10 +6,52 @@ use crate::frame;
 use crate::journal::{JournalFile, disk_error};
 use crate::tail::{Place, Source, Taken};
 use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_types::{
     Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Result,
     Timestamp,
 };
+
+/// Most places that are kept after a read.
+const RECENT: usize = 4;
+
+/// The stretches of the journal that were read last. Who is behind reads a stretch in many small
+/// batches, and each partition of a topic finds its events in the same one. What a place names is
+/// durable, and a file's number is never used again, so the bytes can't change.
+#[derive(Default)]
+pub(super) struct Recent(Mutex<VecDeque<(Stretch, Bytes)>>);
+
+/// File number, position, length.
+type Stretch = (u64, u64, u64);
+
+impl Recent {
+    fn bytes(&self, file: &JournalFile, place: &Place) -> Result<Bytes> {
+        let stretch = (place.file, place.at, place.len);
+        let known = |kept: &VecDeque<(Stretch, Bytes)>| {
+            let found = kept.iter().find(|(known, _)| *known == stretch);
+            found.map(|(_, bytes)| bytes.clone())
+        };
+        if let Some(bytes) = known(&self.kept()) {
+            return Ok(bytes);
+        }
+        let len =
+            usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
+        let mut bytes = vec![0; len];
+        file.file
+            .read_at(place.at, &mut bytes)
+            .map_err(|e| disk_error(&file.path, "can't be read", &e))?;
+        let bytes = Bytes::from(bytes);
+        let mut kept = self.kept();
+        kept.truncate(RECENT - 1);
+        kept.push_front((stretch, bytes.clone()));
+        Ok(bytes)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(Stretch, Bytes)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Shard {
     /// Where events of a partition are.
@@ -40,7 +82,8 @@ impl Shard {
                 .map(|used| used.file.clone());
             // Cut meanwhile: the events are in a segment now.
             let Some(file) = file else { break };
-            read_place(&file, at, place, &mut taken)?;
+            let bytes = self.recent.bytes(&file, place)?;
+            take_place(&file, at, place, bytes, &mut taken)?;
         }
         Ok(taken)
     }
@@ -86,14 +129,13 @@ pub(super) fn batch_of(
     )
 }
 
-fn read_place(file: &JournalFile, at: PartitionId, place: &Place, taken: &mut Taken) -> Result<()> {
-    let len =
-        usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
-    let mut bytes = vec![0; len];
-    file.file
-        .read_at(place.at, &mut bytes)
-        .map_err(|e| disk_error(&file.path, "can't be read", &e))?;
-    let bytes = Bytes::from(bytes);
+fn take_place(
+    file: &JournalFile,
+    at: PartitionId,
+    place: &Place,
+    bytes: Bytes,
+    taken: &mut Taken,
+) -> Result<()> {
     let mut start = 0;
     while start < bytes.len() && !taken.is_full() {
         let damaged = || {
