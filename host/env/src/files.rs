@@ -58,3 +58,19 @@ pub trait File: Send + Sync {
     /// `fdatasync`. An error is final: what was written may be lost although a later sync succeeds.
     fn sync_data(&self) -> io::Result<()>;
 }
+
+/// Whether an error, or what it was caused by, is a full disk or a used-up quota.
+pub fn is_out_of_space(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        let kind = one.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(
+            kind,
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        ) {
+            return true;
+        }
+        cause = one.source();
+    }
+    false
+}

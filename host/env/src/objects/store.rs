@@ -319,22 +319,12 @@ fn explain(path: &str, error: &object_store::Error) -> Error {
 }
 
 fn failed(path: &str, error: &(dyn std::error::Error + 'static)) -> Error {
-    let mut cause = Some(error);
-    while let Some(one) = cause {
-        let kind = one
-            .downcast_ref::<std::io::Error>()
-            .map(std::io::Error::kind);
-        if matches!(
-            kind,
-            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-        ) {
-            return Error::new(
-                ErrorKind::StorageFull,
-                "storage-full",
-                format!("no space left for the object {path:?}; make room"),
-            );
-        }
-        cause = one.source();
+    if crate::files::is_out_of_space(error) {
+        return Error::new(
+            ErrorKind::StorageFull,
+            "storage-full",
+            format!("no space left for the object {path:?}; make room"),
+        );
     }
     Error::unavailable(
         "storage-failed",

@@ -260,22 +260,12 @@ impl Columns {
 
 /// Our error for a file that couldn't be written.
 fn not_written(error: &(dyn std::error::Error + 'static)) -> Error {
-    let mut cause = Some(error);
-    while let Some(one) = cause {
-        let kind = one
-            .downcast_ref::<std::io::Error>()
-            .map(std::io::Error::kind);
-        if matches!(
-            kind,
-            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-        ) {
-            return Error::new(
-                ErrorKind::StorageFull,
-                "storage-full",
-                "no space left to write a segment; make room",
-            );
-        }
-        cause = one.source();
+    if tidemill_env::files::is_out_of_space(error) {
+        return Error::new(
+            ErrorKind::StorageFull,
+            "storage-full",
+            "no space left to write a segment; make room",
+        );
     }
     Error::unavailable(
         "segment-not-written",
