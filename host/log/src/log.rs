@@ -4,8 +4,8 @@ use crate::draft::Draft;
 use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
-use crate::sequencer::{TopicChange, topic_not_found};
-use crate::shard::{Shard, lock};
+use crate::sequencer::{Sequencer, TopicChange, topic_not_found};
+use crate::shard::{Shard, lock, stopped};
 use crate::threads::Threads;
 use crate::{
     Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats, Ticket,
@@ -135,6 +135,20 @@ impl Log {
     /// The durable commit sequence, as it moves. An error in the channel means that the log stopped.
     pub fn durable(&self) -> watch::Receiver<CommitSeq> {
         self.inner.shard.durable()
+    }
+
+    /// Waits until everything sequenced before the call is durable, so that what was seen of positions,
+    /// entries and state outlives a crash, and what came with it can be read.
+    ///
+    /// # Errors
+    /// `journal-failed` when the log stopped before.
+    pub async fn settled(&self) -> Result<()> {
+        let last = self.inner.shard.with_sequencer(Sequencer::last);
+        let mut durable = self.inner.shard.durable();
+        match durable.wait_for(|durable| *durable >= last).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(stopped()),
+        }
     }
 
     /// Creates a topic. Durable when it returns.

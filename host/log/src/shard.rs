@@ -303,7 +303,7 @@ impl Inbox {
     }
 }
 
-fn stopped() -> Error {
+pub(crate) fn stopped() -> Error {
     Error::unavailable(
         "journal-failed",
         "the journal can't be written any more and the host has to be started again; what wasn't acknowledged may or may not be there",

@@ -185,7 +185,7 @@ async fn deploy(processor: &Processor, name: &str, dry_run: bool) {
 
 async fn through(processor: &Processor, name: &str) {
     let clock = Clock::system();
-    while processor.describe(name).expect("it is there").tasks[0].lag > 0 {
+    while processor.describe(name).await.expect("it is there").tasks[0].lag > 0 {
         clock.sleep(Duration::from_millis(1)).await;
     }
 }

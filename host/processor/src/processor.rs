@@ -138,17 +138,41 @@ impl Processor {
         deploying::deploy(&self.inner, deploy).await
     }
 
-    /// All functions by name.
-    pub fn list(&self) -> Vec<FunctionReport> {
-        self.inner.reports()
+    /// All functions by name. What they say is durable, and outputs up to their positions can be read.
+    ///
+    /// # Errors
+    /// `journal-failed`.
+    pub async fn list(&self) -> Result<Vec<FunctionReport>> {
+        let reports = self.inner.reports();
+        self.inner.parts.log.settled().await?;
+        Ok(reports)
     }
 
-    /// One function.
+    /// One function. What is said is durable, and outputs up to its positions can be read.
+    ///
+    /// # Errors
+    /// `function-not-found`, `journal-failed`.
+    pub async fn describe(&self, name: &str) -> Result<FunctionReport> {
+        let report = self.inner.report(name)?;
+        self.inner.parts.log.settled().await?;
+        Ok(report)
+    }
+
+    /// The names of all functions.
+    pub fn names(&self) -> Vec<FunctionName> {
+        let manifests = self.inner.manifests();
+        manifests
+            .into_iter()
+            .map(|manifest| manifest.name)
+            .collect()
+    }
+
+    /// What a function says of itself.
     ///
     /// # Errors
     /// `function-not-found`.
-    pub fn describe(&self, name: &str) -> Result<FunctionReport> {
-        self.inner.report(name)
+    pub fn manifest(&self, name: &str) -> Result<Manifest> {
+        self.inner.with(name, |function| function.manifest.clone())
     }
 
     /// Stops its tasks at a transaction border; survives restarts. Durable when it returns.
@@ -170,7 +194,7 @@ impl Processor {
                 )
                 .await?;
         }
-        self.inner.report(name.as_str())
+        self.describe(name.as_str()).await
     }
 
     /// Lets a paused or stopped function go on.
@@ -190,7 +214,7 @@ impl Processor {
             self.inner.stand(&name, record).await?;
         }
         self.inner.start(&name)?;
-        self.inner.report(name.as_str())
+        self.describe(name.as_str()).await
     }
 
     /// Deletes a function; with `Keep` a later deployment of the same name finds its positions and
@@ -225,21 +249,20 @@ impl Processor {
         self.inner.with(name, |function| function.lines.read())
     }
 
-    /// The value of a slot for a key, committed.
+    /// The value of a slot for a key, durable.
     ///
     /// # Errors
-    /// `function-not-found`, `slot-not-found`, `key-not-found`.
+    /// `function-not-found`, `slot-not-found`, `key-not-found`, `journal-failed`.
     pub async fn state_get(&self, name: &str, slot: &str, key: &[u8]) -> Result<StateEntry> {
         let slot = self.slot(name, slot)?;
         let key = key.to_vec();
-        let found = tokio::task::spawn_blocking(move || slot.get(&key)).await;
-        found.map_err(|_| Error::internal("reading state panicked"))?
+        self.settled_state(move || slot.get(&key)).await
     }
 
-    /// Entries of a slot by partition and key, from `after` (partition, key; exclusive) on.
+    /// Entries of a slot by partition and key, durable, from `after` (partition, key; exclusive) on.
     ///
     /// # Errors
-    /// `function-not-found`, `slot-not-found`.
+    /// `function-not-found`, `slot-not-found`, `journal-failed`.
     pub async fn state_list(
         &self,
         name: &str,
@@ -250,8 +273,19 @@ impl Processor {
     ) -> Result<Vec<StateEntry>> {
         let slot = self.slot(name, slot)?;
         let prefix = prefix.to_vec();
-        let found = tokio::task::spawn_blocking(move || slot.list(&prefix, after, limit)).await;
-        found.map_err(|_| Error::internal("reading state panicked"))?
+        self.settled_state(move || slot.list(&prefix, after, limit))
+            .await
+    }
+
+    /// Looks at state, and waits until what was seen is durable.
+    async fn settled_state<T: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let found = tokio::task::spawn_blocking(look).await;
+        let found = found.map_err(|_| Error::internal("reading state panicked"))??;
+        self.inner.parts.log.settled().await?;
+        Ok(found)
     }
 
     fn slot(&self, name: &str, slot: &str) -> Result<Slot> {

@@ -47,7 +47,7 @@ pub(crate) async fn deploy(
         .unwrap_or(KeepState::Keep);
     let dry_run = params.flag("dry_run")?;
     let upload = upload::read(&app, request).await?;
-    let first = app.processor.describe(name.as_str()).is_err();
+    let first = app.processor.manifest(name.as_str()).is_err();
     let deploy = Deploy {
         name: name.clone(),
         component: upload.component,
@@ -62,7 +62,7 @@ pub(crate) async fn deploy(
     } else {
         StatusCode::OK
     };
-    let report = app.processor.describe(name.as_str()).ok();
+    let report = app.processor.describe(name.as_str()).await.ok();
     Ok(json_answer(
         status,
         &view::deployed(&deployed, report.as_ref(), dry_run),
@@ -96,7 +96,8 @@ fn start_of(text: &str) -> Result<Start> {
 /// Lists functions.
 pub(crate) async fn list(State(app): Shared, RawQuery(query): RawQuery) -> Answer {
     Params::read(query.as_deref(), &[])?;
-    let functions: Vec<Value> = app.processor.list().iter().map(view::report).collect();
+    let reports = app.processor.list().await?;
+    let functions: Vec<Value> = reports.iter().map(view::report).collect();
     Ok(json_answer(
         StatusCode::OK,
         &json!({"functions": functions}),
@@ -110,7 +111,7 @@ pub(crate) async fn describe(
     RawQuery(query): RawQuery,
 ) -> Answer {
     Params::read(query.as_deref(), &[])?;
-    let report = found(&app, &name, app.processor.describe(&name))?;
+    let report = found(&app, &name, app.processor.describe(&name).await)?;
     Ok(json_answer(StatusCode::OK, &view::report(&report)))
 }
 
@@ -164,8 +165,8 @@ fn found<T>(app: &App, name: &str, result: Result<T>) -> Answer<T> {
         if let Err(error) = name.parse::<FunctionName>() {
             return error.into();
         }
-        let all = app.processor.list();
-        let near = nearest(name, all.iter().map(|report| report.name.as_str()));
+        let all = app.processor.names();
+        let near = nearest(name, all.iter().map(FunctionName::as_str));
         Problem::because("function-not-found", not_found("function", name, near))
     })
 }

@@ -163,7 +163,7 @@ async fn fatal_and_exhausted_stop_until_resumed_also_over_a_restart() {
     host.close().await;
 
     let host = Host::open(dir.path()).await;
-    let report = host.processor.describe("f").expect("it is there");
+    let report = host.processor.describe("f").await.expect("it is there");
     assert_eq!(report.status, FunctionStatus::Stopped);
     assert_eq!(report.tasks[1].lag, 1, "a stopped function doesn't read");
     // Both partitions hold something that stops it again; whichever comes first is the reason.

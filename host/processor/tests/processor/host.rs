@@ -240,30 +240,26 @@ impl Host {
     ) -> FunctionReport {
         let clock = Clock::system();
         for _ in 0..20_000 {
-            let report = self.processor.describe(name).expect("the function exists");
+            let report = self
+                .processor
+                .describe(name)
+                .await
+                .expect("the function exists");
             if wanted(&report) {
-                self.settled().await;
                 return report;
             }
             clock.sleep(Duration::from_millis(1)).await;
         }
-        panic!("never as wanted: {:?}", self.processor.describe(name));
+        panic!("never as wanted: {:?}", self.processor.describe(name).await);
     }
 
-    /// Waits until a function has read everything and what it did is durable.
+    /// Waits until a function has read everything.
     pub(crate) async fn caught_up(&self, name: &str) -> FunctionReport {
         let report = self
             .until(name, |report| report.tasks.iter().all(|task| task.lag == 0))
             .await;
         assert!(conserved(&report), "{:?}", report.counts);
         report
-    }
-
-    /// Waits until everything committed so far is durable.
-    pub(crate) async fn settled(&self) {
-        let mut draft = Draft::new();
-        draft.entry("test/settled", Some(b"1"));
-        self.commit(draft).await;
     }
 
     async fn commit(&self, mut draft: Draft) {

@@ -20,7 +20,7 @@ async fn a_paused_function_stands_still_and_goes_on_where_it_stood() {
     host.close().await;
 
     let host = Host::open(dir.path()).await;
-    let report = host.processor.describe("f").expect("it is there");
+    let report = host.processor.describe("f").await.expect("it is there");
     assert_eq!(
         (report.status, report.tasks[0].lag),
         (FunctionStatus::Paused, 1)
@@ -212,6 +212,8 @@ async fn a_refused_deployment_leaves_nothing() {
     let names: Vec<_> = host
         .processor
         .list()
+        .await
+        .expect("lists")
         .into_iter()
         .map(|report| report.name)
         .collect();
@@ -232,14 +234,18 @@ async fn deleted_functions_come_back_with_or_without_their_state() {
         .delete("f", KeepState::Keep)
         .await
         .expect("it is deleted");
-    assert!(host.processor.list().is_empty());
+    assert!(host.processor.names().is_empty());
     assert!(host.processor.users_of("in").is_empty());
     host.send("in", 0, &[(Some("k"), "2")]).await;
     host.close().await;
 
     let host = Host::open(dir.path()).await;
     assert_eq!(
-        host.processor.describe("f").expect_err("deleted").code,
+        host.processor
+            .describe("f")
+            .await
+            .expect_err("deleted")
+            .code,
         "function-not-found"
     );
     let back = host.deploy("f", counting(json!({}))).await;

@@ -64,9 +64,8 @@ pub(crate) async fn state(
 
 /// The slot asked for; a function with one slot needs no name for it.
 fn slot(app: &App, name: &str, params: &Params<'_>) -> Answer<String> {
-    let report = found(app, name, app.processor.describe(name))?;
-    let slots: Vec<&str> = report
-        .manifest
+    let manifest = found(app, name, app.processor.manifest(name))?;
+    let slots: Vec<&str> = manifest
         .slots
         .iter()
         .map(|slot| slot.name.as_str())
