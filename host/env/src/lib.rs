@@ -5,12 +5,14 @@
 //!
 //! This crate knows nothing of topics, functions or paths.
 
+mod background;
 mod clock;
 pub mod files;
 pub mod metrics;
 pub mod objects;
 mod random;
 
+pub use background::{Urgency, in_background};
 pub use clock::Clock;
 pub use random::Random;
 pub use tokio_util::sync::CancellationToken as Shutdown;

@@ -1,5 +1,6 @@
 //! What the façade takes and gives.
 
+use crate::tail::Taken;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,6 +139,38 @@ pub struct Read {
     pub next: u64,
     /// Committed end at the time of reading.
     pub end: u64,
+}
+
+impl Read {
+    /// Takes what a limit allows off the front; what is left goes on where it ends.
+    pub fn take(&mut self, limit: ReadLimit) -> Self {
+        let from = self
+            .batches
+            .first()
+            .map_or(self.next, |batch| batch.offset(0));
+        let mut taken = Taken::new(from, limit);
+        let mut left = std::mem::take(&mut self.batches).into_iter();
+        for batch in left.by_ref() {
+            taken.take(&batch);
+            let rest = batch.slice(batch.row_at(taken.next)..batch.len());
+            if !rest.is_empty() {
+                self.batches.push(rest);
+            }
+            if taken.is_full() {
+                break;
+            }
+        }
+        self.batches.extend(left);
+        Self {
+            batches: taken.batches,
+            next: if self.batches.is_empty() {
+                self.next
+            } else {
+                taken.next
+            },
+            end: self.end,
+        }
+    }
 }
 
 /// Figures about the log.

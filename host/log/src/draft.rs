@@ -1,6 +1,7 @@
 //! A transaction in the making: the frame's body is laid out here, outside any lock; the sequencer
 //! later only fills in what it decides (sequence number, offsets, ingest time).
 
+use crate::buffers::Buffers;
 use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
 use crate::sequencer::{Facts, TopicChange};
 use crate::wire;
@@ -36,6 +37,7 @@ pub struct Draft {
     sections: Vec<Section>,
     facts: Facts,
     laid_out: Option<LaidOut>,
+    buffers: Option<Buffers>,
 }
 
 #[derive(Clone, Copy)]
@@ -58,12 +60,24 @@ impl Draft {
         Self::default()
     }
 
+    /// An empty draft whose payload takes the memory of an earlier one's.
+    pub(crate) fn with_buffers(buffers: Buffers) -> Self {
+        Self {
+            buffers: Some(buffers),
+            ..Self::default()
+        }
+    }
+
     /// An empty buffer with room for `expected` bytes and the row heads that will follow them: read a
     /// request body straight into it, then call [`Draft::append_in_place`], whose heads count from the
     /// buffer's first byte. Asked for again before that, it is the same buffer as it stands.
     pub fn payload(&mut self, expected: usize) -> &mut Vec<u8> {
         let room = (expected + expected / 4 + 256).min(limits::FRAME_BYTES);
-        let buffer = self.pending.get_or_insert_default();
+        let buffers = &self.buffers;
+        let buffer = self.pending.get_or_insert_with(|| {
+            let buffers = buffers.as_ref();
+            buffers.map_or_else(Vec::new, |buffers| buffers.take(room))
+        });
         buffer.reserve(room.saturating_sub(buffer.len()));
         buffer
     }

@@ -1,26 +1,30 @@
 //! Keeps the manifest: seals, records snapshots, cuts the journal. One step at a time.
 
 use crate::manifest::{Manifest, ManifestStore, PartitionManifest, TopicManifest};
-use crate::sealer::{self, PartitionFacts, SealOrder, SealSettings};
+use crate::sealer::{self, Job, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::SegmentMeta;
 use crate::sequencer::Sequencer;
 use crate::shard::{Shard, lock};
 use crate::{ReadLimit, SnapshotRef};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidemill_env::Random;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Batch, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
+use tidemill_env::{Random, Urgency};
+use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
 use tokio::sync::{Mutex, watch};
 
 /// The only shard there is so far.
 const SHARD: &str = "0";
 
-/// Events a sealer reads at a time.
+/// Events a sealer reads at a time: little, so that the segments that grow together find theirs in the
+/// same stretches of the journal.
 const READ: ReadLimit = ReadLimit {
     events: 1 << 16,
-    bytes: 4 << 20,
+    bytes: 256 << 10,
 };
+
+/// With this much journal, sealing no longer waits until nothing else wants the processor.
+const BEHIND: u64 = 2 << 30;
 
 /// What was found in storage.
 pub(crate) struct FoundManifest {
@@ -176,29 +180,37 @@ impl Keeper {
         orders: Vec<SealOrder>,
     ) -> Result<()> {
         let dir = shard.settings.dir.join("sealing");
-        for order in orders {
+        let mut rest = orders.into_iter();
+        loop {
             // A topic deleted meanwhile needs no segment.
-            let Ok(topic) = shard.topic(order.at.topic) else {
-                continue;
-            };
-            let reader = shard.clone();
-            let mut waiting: VecDeque<Batch> = VecDeque::new();
-            let next_batch = move |from: u64| {
-                if waiting.front().is_none_or(|batch| batch.offset(0) != from) {
-                    waiting = reader.read_local(order.at, from, READ)?.batches.into();
-                }
-                let none = || Error::internal(format!("no events from offset {from} on"));
-                waiting.pop_front().ok_or_else(none)
-            };
-            let nonce = self.random.nonce();
-            let (objects, topic) = (&self.objects, &topic.topic);
-            match sealer::write_segment(objects, &dir, topic, order, &nonce, next_batch).await {
-                Ok(segment) => kept.unnamed.push(segment),
-                Err(_) if shard.topic(order.at.topic).is_err() => {}
-                Err(error) => return Err(error),
+            let jobs = rest.by_ref().filter_map(|order| self.job(shard, order));
+            let jobs: Vec<Job> = jobs.take(sealer::AT_ONCE).collect();
+            if jobs.is_empty() {
+                return Ok(());
             }
+            let reader = shard.clone();
+            let next = move |at, from| Ok(reader.read_local(at, from, READ)?.batches);
+            let urgency = urgency(shard);
+            let written = sealer::write_segments(&self.objects, &dir, jobs, urgency, next).await;
+            let mut failed = Ok(());
+            for (order, segment) in written {
+                match segment {
+                    Ok(segment) => kept.unnamed.push(segment),
+                    Err(_) if shard.topic(order.at.topic).is_err() => {}
+                    Err(error) => failed = Err(error),
+                }
+            }
+            failed?;
         }
-        Ok(())
+    }
+
+    fn job(&self, shard: &Shard, order: SealOrder) -> Option<Job> {
+        let topic = shard.topic(order.at.topic).ok()?;
+        Some(Job {
+            topic: topic.topic.clone(),
+            order,
+            nonce: self.random.nonce(),
+        })
     }
 
     /// Commits a manifest of what is true now, and acts on it.
@@ -343,6 +355,14 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
     PartitionId {
         topic: segment.topic,
         partition: segment.partition,
+    }
+}
+
+/// Events come first, unless the journal has grown long.
+fn urgency(shard: &Shard) -> Urgency {
+    match shard.journal_bytes() > BEHIND {
+        true => Urgency::Normal,
+        false => Urgency::Low,
     }
 }
 

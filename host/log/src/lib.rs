@@ -7,6 +7,7 @@
 //!
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
+mod buffers;
 mod contract;
 mod draft;
 mod frame;

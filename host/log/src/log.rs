@@ -79,6 +79,11 @@ impl Log {
         })
     }
 
+    /// An empty draft for events that arrive: its payload takes the memory of an earlier one's.
+    pub fn draft(&self) -> Draft {
+        Draft::with_buffers(self.inner.shard.buffers.clone())
+    }
+
     /// Sequences a transaction: decides offsets and order, appends to memory, never waits for the disk.
     ///
     /// # Errors
@@ -328,7 +333,7 @@ impl Log {
         let shard = &self.inner.shard;
         let mut stats = Stats {
             durable: *shard.durable().borrow(),
-            journal_bytes: shard.journal().values().map(|used| used.bytes).sum(),
+            journal_bytes: shard.journal_bytes(),
             tail_bytes: shard.tail_bytes(),
             ..Stats::default()
         };

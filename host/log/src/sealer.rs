@@ -6,8 +6,9 @@ use crate::{Format, Topic, paths};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidemill_env::Urgency;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Batch, ByteSize, Error, PartitionId, Result, Timestamp};
+use tidemill_types::{Batch, ByteSize, CommitSeq, Error, PartitionId, Result, Timestamp};
 
 /// What is known of a partition's events that no segment holds yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,41 +78,85 @@ pub(crate) fn order(facts: &PartitionFacts, settings: SealSettings) -> SealOrder
     }
 }
 
-/// Writes one segment below `dir`, uploads it and gives back what the manifest has to name. Until
-/// then the object is an orphan. `next_batch` gives events from an offset on, at least one; it is
-/// called on a thread that may block, perhaps twice from the order's start.
+/// A segment to write, and what it is called.
+pub(crate) struct Job {
+    pub(crate) topic: Topic,
+    pub(crate) order: SealOrder,
+    /// Makes the object's name unlike all others.
+    pub(crate) nonce: String,
+}
+
+/// How many segments are written at once: each holds a row group in memory.
+pub(crate) const AT_ONCE: usize = 4;
+
+/// Writes segments below `dir`, uploads them and gives back what the manifest has to name. Until then
+/// the objects are orphans. `next` gives events of a partition from an offset on, at least one, on a
+/// thread that may block; a segment may be begun twice. The segments grow side by side in commit order,
+/// so that a frame with events of several partitions is read once.
 ///
 /// # Errors
-/// `StorageFull`, `Unavailable`, `Corrupt`, and whatever `next_batch` says; nothing is named by then,
+/// Per job `StorageFull`, `Unavailable`, `Corrupt`, and whatever `next` says; nothing is named by then,
 /// so the same order may be given again.
-pub(crate) async fn write_segment(
+pub(crate) async fn write_segments(
     objects: &Objects,
     dir: &Path,
-    topic: &Topic,
-    order: SealOrder,
-    nonce: &str,
-    next_batch: impl FnMut(u64) -> Result<Batch> + Send + 'static,
-) -> Result<SegmentMeta> {
-    let file = dir.join(format!(
-        "{}-{}.parquet",
-        order.at.topic.0, order.at.partition
-    ));
-    let scratch = Scratch(file.clone());
-    let owned = topic.clone();
-    let written = tokio::task::spawn_blocking(move || write_file(&file, owned, order, next_batch));
-    let written = written
-        .await
-        .map_err(|_| Error::internal("the writer of a segment stopped"))?;
-    let mut meta = written.map_err(|error| {
-        error.at(format!(
-            "sealing {:?} partition {}",
-            topic.name.as_str(),
-            order.at.partition
+    jobs: Vec<Job>,
+    urgency: Urgency,
+    next: impl FnMut(PartitionId, u64) -> Result<Vec<Batch>> + Send + 'static,
+) -> Vec<(SealOrder, Result<SegmentMeta>)> {
+    let files: Vec<PathBuf> = jobs.iter().map(|job| job.file(dir)).collect();
+    let scratch: Vec<Scratch> = files.iter().cloned().map(Scratch).collect();
+    let orders: Vec<SealOrder> = jobs.iter().map(|job| job.order).collect();
+    let paths: Vec<_> = jobs
+        .iter()
+        .map(|job| (job.topic.name.clone(), job.nonce.clone()))
+        .collect();
+    let folder = dir.to_owned();
+    let work = move || {
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            Error::unavailable(
+                "segment-not-written",
+                format!("{} can't be created: {error}", folder.display()),
+            )
+        })?;
+        let begun = jobs.into_iter().zip(files);
+        Ok(write_files(
+            begun
+                .map(|(job, file)| Writing::begin(job.topic, job.order, file))
+                .collect(),
+            next,
         ))
-    })?;
-    meta.path = paths::segment(&topic.name, order.at.partition, meta.first, nonce);
-    objects.upload(&meta.path, &scratch.0).await?;
-    Ok(meta)
+    };
+    let written = match tidemill_env::in_background("sealing", urgency, work).await {
+        Ok(written) => written,
+        Err(error) => orders.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let mut done = Vec::with_capacity(orders.len());
+    for (((order, written), (name, nonce)), scratch) in
+        orders.into_iter().zip(written).zip(paths).zip(scratch)
+    {
+        let uploaded = match written {
+            Err(error) => Err(error.at(format!(
+                "sealing {:?} partition {}",
+                name.as_str(),
+                order.at.partition
+            ))),
+            Ok(mut meta) => {
+                meta.path = paths::segment(&name, order.at.partition, meta.first, &nonce);
+                let uploaded = objects.upload(&meta.path, &scratch.0).await;
+                uploaded.map(|()| meta)
+            }
+        };
+        done.push((order, uploaded));
+    }
+    done
+}
+
+impl Job {
+    fn file(&self, dir: &Path) -> PathBuf {
+        let PartitionId { topic, partition } = self.order.at;
+        dir.join(format!("{}-{partition}.parquet", topic.0))
+    }
 }
 
 /// A file that goes when it is no longer needed; the object may be another name of it.
@@ -124,64 +169,141 @@ impl Drop for Scratch {
     }
 }
 
-fn write_file(
-    file: &Path,
-    mut topic: Topic,
+/// A segment that grows.
+struct Writing {
+    topic: Topic,
     order: SealOrder,
-    mut next_batch: impl FnMut(u64) -> Result<Batch>,
-) -> Result<SegmentMeta> {
-    if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir).map_err(|error| {
-            Error::unavailable(
-                "segment-not-written",
-                format!("{} can't be created: {error}", dir.display()),
-            )
-        })?;
-    }
-    match write_events(file, &topic, order, &mut next_batch) {
-        Err(error) if error.code == NOT_TEXT => {
-            tracing::warn!(
-                topic = topic.name.as_str(),
-                "a value is not UTF-8; this segment shows values as bytes"
-            );
-            topic.settings.format = Format::Bytes;
-            write_events(file, &topic, order, &mut next_batch)
-        }
-        written => written,
-    }
+    file: PathBuf,
+    writer: Option<SegmentWriter>,
+    /// Next offset to write.
+    at: u64,
+    /// Event bytes so far.
+    bytes: u64,
+    /// The UTC day of its events' ingest.
+    day: Option<i64>,
+    /// Commit of the last event, for the order among segments.
+    commit: CommitSeq,
+    complete: bool,
 }
 
-fn write_events(
-    file: &Path,
-    topic: &Topic,
-    order: SealOrder,
-    next_batch: &mut impl FnMut(u64) -> Result<Batch>,
-) -> Result<SegmentMeta> {
-    let mut writer = SegmentWriter::create(file, topic, order.at.partition)?;
-    let (mut at, mut bytes, mut day) = (order.from, 0, None);
-    while at < order.to && bytes < order.max_bytes {
-        let batch = next_batch(at)?;
-        if batch.is_empty() || batch.offset(0) < at {
-            return Err(Error::internal(format!(
-                "no events came from offset {at} on, which were committed"
-            )));
+fn write_files(
+    begun: Vec<Result<Writing>>,
+    mut next: impl FnMut(PartitionId, u64) -> Result<Vec<Batch>>,
+) -> Vec<Result<SegmentMeta>> {
+    let mut all = begun;
+    loop {
+        let growing = all
+            .iter_mut()
+            .filter(|writing| writing.as_ref().is_ok_and(|writing| !writing.complete));
+        let hindmost =
+            growing.min_by_key(|writing| writing.as_ref().map_or(CommitSeq(0), |w| w.commit));
+        let Some(slot) = hindmost else { break };
+        if let Ok(writing) = slot
+            && let Err(error) = writing.grow(&mut next)
+        {
+            *slot = Err(error);
         }
-        let batch = batch.slice(0..batch.row_at(order.to));
-        if batch.is_empty() {
-            break;
-        }
-        let day = *day.get_or_insert_with(|| batch.ingest_time(0).utc_day());
-        let rows = rows_that_fit(&batch, day, order.max_bytes - bytes);
-        writer.write(&batch.slice(0..rows))?;
-        bytes += (0..rows)
-            .map(|row| batch.head(row).bytes() as u64)
-            .sum::<u64>();
-        if rows < batch.len() {
-            break;
-        }
-        at = batch.offset(rows - 1) + 1;
     }
-    writer.finish()
+    all.into_iter()
+        .map(|writing| writing.and_then(Writing::finish))
+        .collect()
+}
+
+impl Writing {
+    fn begin(topic: Topic, order: SealOrder, file: PathBuf) -> Result<Self> {
+        let writer = SegmentWriter::create(&file, &topic, order.at.partition)?;
+        Ok(Self {
+            topic,
+            order,
+            file,
+            writer: Some(writer),
+            at: order.from,
+            bytes: 0,
+            day: None,
+            commit: CommitSeq(0),
+            complete: order.from >= order.to,
+        })
+    }
+
+    /// Writes what one read brings.
+    fn grow(
+        &mut self,
+        next: &mut impl FnMut(PartitionId, u64) -> Result<Vec<Batch>>,
+    ) -> Result<()> {
+        let batches = next(self.order.at, self.at)?;
+        if batches.iter().all(Batch::is_empty) {
+            return Err(self.missing());
+        }
+        for batch in batches.iter().filter(|batch| !batch.is_empty()) {
+            match self.write(batch) {
+                Err(error) if error.code == NOT_TEXT => {
+                    tracing::warn!(
+                        topic = self.topic.name.as_str(),
+                        "a value is not UTF-8; this segment shows values as bytes"
+                    );
+                    return self.begin_again();
+                }
+                written => written?,
+            }
+            if self.complete {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        if batch.offset(0) < self.at {
+            return Err(self.missing());
+        }
+        let batch = batch.slice(0..batch.row_at(self.order.to));
+        if batch.is_empty() {
+            self.complete = true;
+            return Ok(());
+        }
+        let day = *self
+            .day
+            .get_or_insert_with(|| batch.ingest_time(0).utc_day());
+        let rows = rows_that_fit(&batch, day, self.order.max_bytes - self.bytes);
+        if rows > 0 {
+            let taken = batch.slice(0..rows);
+            if let Some(writer) = &mut self.writer {
+                writer.write(&taken)?;
+            }
+            let bytes = (0..rows).map(|row| batch.head(row).bytes() as u64);
+            self.bytes += bytes.sum::<u64>();
+            self.at = batch.offset(rows - 1) + 1;
+            self.commit = batch.commit(rows - 1);
+        }
+        self.complete =
+            rows < batch.len() || self.at >= self.order.to || self.bytes >= self.order.max_bytes;
+        Ok(())
+    }
+
+    /// From the start, with values as they are.
+    fn begin_again(&mut self) -> Result<()> {
+        self.writer = None;
+        self.topic.settings.format = Format::Bytes;
+        let (topic, file) = (self.topic.clone(), std::mem::take(&mut self.file));
+        *self = Self::begin(topic, self.order, file)?;
+        Ok(())
+    }
+
+    fn missing(&self) -> Error {
+        Error::internal(format!(
+            "no events came from offset {} on, which were committed",
+            self.at
+        ))
+    }
+
+    fn finish(self) -> Result<SegmentMeta> {
+        match self.writer {
+            Some(writer) => writer.finish(),
+            None => Err(Error::internal(
+                "a segment without a file was to be finished",
+            )),
+        }
+    }
 }
 
 /// Rows of the same UTC day of ingest, until they have `room` bytes.

@@ -7,9 +7,10 @@ mod upkeep;
 
 pub(crate) use flush::Flushed;
 
+use crate::buffers::Buffers;
 use crate::draft::Draft;
 use crate::frame;
-use crate::journal::{JournalFile, Pool, Queued, Writer};
+use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
 use crate::sequencer::{Sequencer, TopicChange, partition_not_found, topic_not_found};
 use crate::tail::Partition;
 use crate::{Settings, Ticket, Topic, Written};
@@ -27,6 +28,7 @@ pub(crate) struct Shard {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) clock: Clock,
     pub(crate) pool: Pool,
+    pub(crate) buffers: Buffers,
     inbox: Mutex<Inbox>,
     /// Something is queued, or the log is closing.
     work: Condvar,
@@ -35,7 +37,7 @@ pub(crate) struct Shard {
     writer: Mutex<Flusher>,
     topics: RwLock<HashMap<TopicId, Arc<TopicPartitions>>>,
     journal: Mutex<BTreeMap<u64, Used>>,
-    recent: local::Recent,
+    frames: Frames,
     durable: watch::Receiver<CommitSeq>,
     tail_bytes: AtomicU64,
     written: AtomicU64,
@@ -55,6 +57,13 @@ pub(crate) struct Used {
     pub(crate) last_seq: u64,
     /// The last frame in it that has state sections; 0 = none.
     pub(crate) last_state: u64,
+}
+
+impl Used {
+    /// The file, and how far it is durable.
+    fn durable_part(&self) -> (Arc<JournalFile>, u64) {
+        (self.file.clone(), FILE_HEAD + self.bytes)
+    }
 }
 
 struct Inbox {
@@ -124,7 +133,7 @@ impl Shard {
             room: Notify::new(),
             topics: RwLock::new(start.topics),
             journal: Mutex::new(start.journal),
-            recent: local::Recent::default(),
+            frames: Frames::default(),
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start.written),
@@ -139,6 +148,7 @@ impl Shard {
             files: start.files,
             clock: start.clock,
             pool: start.pool,
+            buffers: Buffers::default(),
             meters: start.meters,
         };
         for topic in shard.all_topics() {

@@ -29,6 +29,12 @@ use transaction::{Prepared, Then};
 /// How long a slice may last before another task has its turn.
 const BUDGET: Duration = Duration::from_millis(4);
 
+/// How much is fetched from storage at once, at least.
+const FETCH: ReadLimit = ReadLimit {
+    events: 16 << 10,
+    bytes: 4 << 20,
+};
+
 /// Why a slice ended, and what to wait for.
 #[derive(Debug)]
 pub(crate) enum Slice {
@@ -36,7 +42,7 @@ pub(crate) enum Slice {
     More,
     /// Nothing to read: wait for the committed end to move.
     Idle,
-    /// The next events aren't in memory: read them and [`Task::feed`] them.
+    /// The next events aren't in memory: read them and hand them to [`Task::fetched`].
     Read,
     /// These values of state aren't in memory: load them.
     Load(Vec<Missing>),
@@ -76,6 +82,8 @@ pub(crate) struct Task {
     at: PartitionId,
     position: u64,
     note: Note,
+    /// Events that were fetched from storage and wait for their turn.
+    ahead: Option<Read>,
     pending: Option<Pending>,
     prepared: Option<Prepared>,
     guest: invoke::Guest,
@@ -127,6 +135,7 @@ impl Task {
             at,
             position,
             note,
+            ahead: None,
             pending: None,
             prepared: None,
             guest,
@@ -157,11 +166,7 @@ impl Task {
             return self.commit(prepared);
         }
         let Some(pending) = &self.pending else {
-            return match self
-                .parts
-                .log
-                .read_tail(self.at, self.position, self.read_limit())
-            {
+            return match self.next_batch() {
                 Some(read) => self.feed(read),
                 None => Some(Slice::Read),
             };
@@ -186,8 +191,31 @@ impl Task {
         }
     }
 
+    /// The next batch, if its events are in memory.
+    fn next_batch(&mut self) -> Option<Read> {
+        let limit = self.read_limit();
+        if let Some(ahead) = &mut self.ahead {
+            let read = ahead.take(limit);
+            if ahead.batches.is_empty() {
+                self.ahead = None;
+            }
+            return Some(read);
+        }
+        self.parts.log.read_tail(self.at, self.position, limit)
+    }
+
+    /// Takes events that were fetched: more than a batch, so that a file is opened and a page unpacked
+    /// once for many batches. Answers that there were none.
+    pub(crate) fn fetched(&mut self, read: Read) -> Option<Slice> {
+        if read.batches.iter().all(tidemill_types::Batch::is_empty) {
+            return Some(Slice::Idle);
+        }
+        self.ahead = Some(read);
+        None
+    }
+
     /// Takes events that were read.
-    pub(crate) fn feed(&mut self, read: Read) -> Option<Slice> {
+    fn feed(&mut self, read: Read) -> Option<Slice> {
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
             return Some(Slice::Idle);
         }
@@ -241,6 +269,15 @@ impl Task {
                 bytes: manifest.batch_bytes.as_usize(),
             },
             Role::Repartition => repartition::LIMIT,
+        }
+    }
+
+    /// How much is fetched from storage at once.
+    pub(crate) fn fetch_limit(&self) -> ReadLimit {
+        let ReadLimit { events, bytes } = self.read_limit();
+        ReadLimit {
+            events: events.max(FETCH.events),
+            bytes: bytes.max(FETCH.bytes),
         }
     }
 

@@ -75,7 +75,7 @@ async fn whole(
 ) -> Answer {
     const UNKNOWN_LENGTH: usize = 16 << 10;
     let most = app.http.body_bytes.as_usize();
-    let mut draft = Draft::new();
+    let mut draft = app.log.draft();
     let payload = draft.payload(length.unwrap_or(UNKNOWN_LENGTH).min(most));
     let mut front = Front::default();
     let is_packed = plan.form == Form::Packed;

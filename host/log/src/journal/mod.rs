@@ -18,12 +18,14 @@
 //! only after everything before is durable. After every start a new file is begun: behind a torn tail
 //! there may be frames that nobody was told of, and they must not be taken for new ones.
 
+mod frames;
 mod pool;
 mod scan;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub(crate) use frames::{Frame, Frames};
 pub(crate) use pool::{Pool, check_size};
 pub(crate) use scan::{Found, Recovered, recover};
 pub(crate) use writer::{Placed, Queued, Writer};

@@ -7,8 +7,9 @@ use tidemill_env::Random;
 use tidemill_env::files::Files;
 use tidemill_types::{Error, Result};
 
-/// Spares kept; more are removed.
-const MOST_SPARES: usize = 2;
+/// Bytes of spares kept; more are removed. The journal swings by what is sealed at once, and a file
+/// that has to be written with zeros costs as much of the disk as one full of events.
+const SPARE_BYTES: u64 = 1 << 30;
 
 /// Makes, hands out and takes back journal files.
 pub(crate) struct Pool {
@@ -107,7 +108,7 @@ impl Pool {
         let path = file.path.clone();
         let failed = |e: std::io::Error| disk_error(&path, "can't be cut off", &e);
         let read_by_others = Arc::strong_count(&file) > 1;
-        if read_by_others || stock.spares.len() >= MOST_SPARES {
+        if read_by_others || stock.spares.len() as u64 * self.size >= SPARE_BYTES {
             self.files.remove(&file.path).map_err(failed)?;
         } else {
             let spare = spare_path(&self.dir, file.number);
@@ -115,6 +116,17 @@ impl Pool {
             stock.spares.push(spare);
         }
         self.files.sync_folder(&self.dir).map_err(failed)
+    }
+
+    /// Removes the spares, because space is short; answers how many there were.
+    pub(crate) fn drop_spares(&self) -> usize {
+        let spares = std::mem::take(&mut self.stock().spares);
+        for spare in &spares {
+            if let Err(error) = self.files.remove(spare) {
+                tracing::warn!(%error, path = %spare.display(), "a spare journal file can't be removed");
+            }
+        }
+        spares.len()
     }
 
     fn make(&self, stock: &mut Stock) -> Result<Arc<JournalFile>> {

@@ -137,6 +137,27 @@ fn end_of(bytes: &[u8]) -> usize {
 }
 
 #[test]
+fn frames_at_the_same_place_of_several_files_are_told_apart() {
+    let disk = disk();
+    let shard = fill(&disk, 400, 1);
+    drop(shard);
+    assert!(journal_files(&disk).len() > 3);
+    let shard = start(&disk).expect("starts");
+    for _ in 0..2 {
+        assert_eq!(events(&shard), 400);
+    }
+    // Backwards, so that stretches that are known begin behind the one that is read.
+    let one = ReadLimit {
+        events: 1,
+        bytes: 1,
+    };
+    for offset in (0..400).rev() {
+        let taken = shard.read_local(AT, offset, one).expect("read");
+        assert_eq!(taken.batches[0].offset(0), offset);
+    }
+}
+
+#[test]
 fn a_tail_torn_at_any_byte_loses_only_what_was_torn() {
     let disk = disk();
     drop(fill(&disk, 3, 1));

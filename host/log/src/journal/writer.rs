@@ -1,6 +1,7 @@
 //! Groups of frames into the current file.
 
 use super::{FILE_HEAD, JournalFile, Pool, disk_error};
+use crate::buffers::Buffers;
 use crate::draft::Body;
 use crate::frame::{self, Stamp};
 use crate::sequencer::Sequenced;
@@ -76,7 +77,12 @@ impl Writer {
     ///
     /// # Errors
     /// Final: what was written may be there or not, and nothing may be written behind it.
-    pub(crate) fn write(&mut self, group: &mut [Queued], durable: u64) -> Result<Vec<Placed>> {
+    pub(crate) fn write(
+        &mut self,
+        group: &mut [Queued],
+        durable: u64,
+        buffers: &Buffers,
+    ) -> Result<Vec<Placed>> {
         let copied = |q: &Queued| {
             if q.bytes < COPIED {
                 q.bytes
@@ -84,7 +90,7 @@ impl Writer {
                 q.bytes - q.body.bytes.len()
             }
         };
-        let mut buffer = Vec::with_capacity(group.iter().map(copied).sum());
+        let mut buffer = buffers.take(group.iter().map(copied).sum());
         let mut parts: Vec<Part> = Vec::new();
         // Per frame: where its body lies in the buffer, if it was copied there.
         let mut bodies = Vec::with_capacity(group.len());
@@ -122,7 +128,7 @@ impl Writer {
             .sync_data()
             .map_err(|e| disk_error(&file.path, "sync failed", &e))?;
         drop(parts);
-        Ok(self.place(group, buffer.into(), bodies))
+        Ok(self.place(group, buffers.lend(buffer), bodies, buffers))
     }
 
     fn place(
@@ -130,12 +136,13 @@ impl Writer {
         group: &mut [Queued],
         buffer: Bytes,
         bodies: Vec<Option<std::ops::Range<usize>>>,
+        buffers: &Buffers,
     ) -> Vec<Placed> {
         let mut placed = Vec::with_capacity(group.len());
         for (queued, copied) in group.iter_mut().zip(bodies) {
             let body = match copied {
                 Some(range) => buffer.slice(range),
-                None => std::mem::take(&mut queued.body.bytes).into(),
+                None => buffers.lend(std::mem::take(&mut queued.body.bytes)),
             };
             let (at, len) = (self.at, queued.bytes as u64);
             placed.push(Placed { at, len, body });

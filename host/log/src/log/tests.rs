@@ -5,7 +5,7 @@ use crate::{AckMode, Advance, Written};
 use async_trait::async_trait;
 use std::path::Path;
 use tidemill_env::files::Disk;
-use tidemill_types::{ByteSize, PackedRows};
+use tidemill_types::{Batch, ByteSize, PackedRows};
 
 /// Collects what recovery gives back.
 #[derive(Default)]
@@ -377,5 +377,39 @@ async fn too_much_in_flight_is_busy_until_there_is_room() {
             .await
             .expect("found"),
         200
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_read_is_taken_in_parts() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    let at = PartitionId {
+        topic,
+        partition: 0,
+    };
+    for n in 0..20 {
+        let ticket = append(&log, topic, 0, &values(n * 3..n * 3 + 3)).await;
+        ticket.durable().await.expect("durable");
+    }
+    let limit = |events, bytes| ReadLimit { events, bytes };
+    let mut whole = log.read(at, 1, limit(50, 1 << 20)).await.expect("read");
+    let (mut seen, mut position) = (Vec::new(), 1);
+    for most in [1, 2, 7, 0, 30, 100] {
+        let part = whole.take(limit(most, 1 << 20));
+        assert!(part.batches.iter().map(Batch::len).sum::<usize>() <= most);
+        seen.extend(part.batches.iter().flat_map(Batch::iter).map(|e| e.offset));
+        assert!(part.next >= position);
+        position = part.next;
+    }
+    assert_eq!(seen, (1..51).collect::<Vec<_>>());
+    assert_eq!((position, whole.batches.len()), (51, 0));
+    let mut whole = log.read(at, 0, limit(6, 1 << 20)).await.expect("read");
+    let one = whole.take(limit(6, 1));
+    assert_eq!(
+        (one.next, one.batches.len()),
+        (1, 1),
+        "one event comes even if it is larger than the limit"
     );
 }

@@ -126,10 +126,21 @@ impl Place {
     async fn write(
         &self,
         order: SealOrder,
-        next_batch: impl FnMut(u64) -> Result<Batch> + Send + 'static,
+        mut next_batch: impl FnMut(u64) -> Result<Batch> + Send + 'static,
     ) -> Result<SegmentMeta> {
         let dir = self.dir.path().join("scratch");
-        let written = write_segment(&self.objects, &dir, &topic(), order, "00ff", next_batch).await;
+        let job = Job {
+            topic: topic(),
+            order,
+            nonce: "00ff".into(),
+        };
+        let next = move |at, from| {
+            assert_eq!(at, order.at);
+            Ok(vec![next_batch(from)?])
+        };
+        let mut all = write_segments(&self.objects, &dir, vec![job], Urgency::Low, next).await;
+        let (of, written) = all.pop().expect("one");
+        assert_eq!((of, all.len()), (order, 0));
         assert_eq!(
             std::fs::read_dir(dir).expect("folder").count(),
             0,

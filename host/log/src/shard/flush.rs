@@ -58,7 +58,7 @@ impl Shard {
         let mut group = take_group(&mut flusher.pending, flusher.writer.room());
         let durable = self.durable.borrow().0;
         let started = self.clock.elapsed();
-        match flusher.writer.write(&mut group, durable) {
+        match flusher.writer.write(&mut group, durable, &self.buffers) {
             Ok(placed) => {
                 self.meters
                     .synced(&group, self.clock.elapsed().saturating_sub(started));

@@ -1,57 +1,15 @@
 //! Reading what is in memory and in the journal.
 
-use super::{Shard, lock};
+use super::{Shard, Used, lock};
 use crate::ReadLimit;
-use crate::frame;
-use crate::journal::{JournalFile, disk_error};
+use crate::frame::{self, Stamp};
+use crate::journal::Frame;
 use crate::tail::{Place, Source, Taken};
 use bytes::Bytes;
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_types::{
     Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Result,
     Timestamp,
 };
-
-/// Most places that are kept after a read.
-const RECENT: usize = 4;
-
-/// The stretches of the journal that were read last. Who is behind reads a stretch in many small
-/// batches, and each partition of a topic finds its events in the same one. What a place names is
-/// durable, and a file's number is never used again, so the bytes can't change.
-#[derive(Default)]
-pub(super) struct Recent(Mutex<VecDeque<(Stretch, Bytes)>>);
-
-/// File number, position, length.
-type Stretch = (u64, u64, u64);
-
-impl Recent {
-    fn bytes(&self, file: &JournalFile, place: &Place) -> Result<Bytes> {
-        let stretch = (place.file, place.at, place.len);
-        let known = |kept: &VecDeque<(Stretch, Bytes)>| {
-            let found = kept.iter().find(|(known, _)| *known == stretch);
-            found.map(|(_, bytes)| bytes.clone())
-        };
-        if let Some(bytes) = known(&self.kept()) {
-            return Ok(bytes);
-        }
-        let len =
-            usize::try_from(place.len).map_err(|_| Error::internal("place above address space"))?;
-        let mut bytes = vec![0; len];
-        file.file
-            .read_at(place.at, &mut bytes)
-            .map_err(|e| disk_error(&file.path, "can't be read", &e))?;
-        let bytes = Bytes::from(bytes);
-        let mut kept = self.kept();
-        kept.truncate(RECENT - 1);
-        kept.push_front((stretch, bytes.clone()));
-        Ok(bytes)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(Stretch, Bytes)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Shard {
     /// Where events of a partition are.
@@ -76,14 +34,17 @@ impl Shard {
             if taken.is_full() {
                 break;
             }
-            let file = self
-                .journal()
-                .get(&place.file)
-                .map(|used| used.file.clone());
+            let used = self.journal().get(&place.file).map(Used::durable_part);
             // Cut meanwhile: the events are in a segment now.
-            let Some(file) = file else { break };
-            let bytes = self.recent.bytes(&file, place)?;
-            take_place(&file, at, place, bytes, &mut taken)?;
+            let Some((file, end)) = used else { break };
+            let mut position = place.at;
+            while position < place.at + place.len && !taken.is_full() {
+                let stretch = self.frames.read(&file, position, end)?;
+                for frame in stretch.from(position) {
+                    take_frame(at, frame, &mut taken);
+                }
+                position = stretch.end;
+            }
         }
         Ok(taken)
     }
@@ -129,43 +90,16 @@ pub(super) fn batch_of(
     )
 }
 
-fn take_place(
-    file: &JournalFile,
-    at: PartitionId,
-    place: &Place,
-    bytes: Bytes,
-    taken: &mut Taken,
-) -> Result<()> {
-    let mut start = 0;
-    while start < bytes.len() && !taken.is_full() {
-        let damaged = || {
-            Error::corrupt(format!(
-                "{}: the frame at byte {} is damaged: restore the file from a copy of the disk",
-                file.path.display(),
-                place.at + start as u64
-            ))
+fn take_frame(at: PartitionId, frame: &Frame, taken: &mut Taken) {
+    for slice in &frame.slices {
+        if taken.is_full() {
+            return;
+        }
+        let ours = slice.topic == at.topic.0 && slice.partition == at.partition;
+        let Some(section) = frame.sections.get(slice.section as usize).filter(|_| ours) else {
+            continue;
         };
-        let rest = &bytes[start..];
-        let head = frame::Head::read(rest, file.nonce).ok_or_else(damaged)?;
-        if !head.body_is_whole(rest) {
-            return Err(damaged());
-        }
-        let body = bytes.slice(start + head.body().start..start + head.body().end);
-        let sections = head.sections(&body)?;
-        for slice in &head.slices {
-            let ours = slice.topic == at.topic.0 && slice.partition == at.partition;
-            let Some(section) = sections.get(slice.section as usize).filter(|_| ours) else {
-                continue;
-            };
-            taken.take(&batch_of(
-                &body,
-                section,
-                slice,
-                head.stamp.seq,
-                head.stamp.time,
-            ));
-        }
-        start += head.frame_bytes();
+        let Stamp { seq, time, .. } = frame.stamp;
+        taken.take(&batch_of(&frame.body, section, slice, seq, time));
     }
-    Ok(())
 }

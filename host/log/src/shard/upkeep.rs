@@ -23,7 +23,13 @@ impl Shard {
 
     /// Looks how much disk is free and refuses or admits commits accordingly.
     pub(crate) fn check_space(&self) {
-        match self.files.free_bytes(self.pool.dir()) {
+        let free = match self.files.free_bytes(self.pool.dir()) {
+            Ok(free) if free < self.settings.reserve_bytes.0 && self.pool.drop_spares() > 0 => {
+                self.files.free_bytes(self.pool.dir())
+            }
+            free => free,
+        };
+        match free {
             Ok(free) => {
                 let full = free < self.settings.reserve_bytes.0;
                 let before = std::mem::replace(&mut self.inbox().storage_full, full);
@@ -109,8 +115,9 @@ impl Shard {
     }
 
     pub(crate) fn meter(&self) {
-        let bytes: u64 = self.journal().values().map(|used| used.bytes).sum();
-        self.meters.journal_bytes.set(bytes.cast_signed());
+        self.meters
+            .journal_bytes
+            .set(self.journal_bytes().cast_signed());
         self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
     }
 
@@ -123,6 +130,10 @@ impl Shard {
         let mut durable = self.durable.clone();
         durable.mark_unchanged();
         durable
+    }
+
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.journal().values().map(|used| used.bytes).sum()
     }
 
     pub(crate) fn tail_bytes(&self) -> u64 {

@@ -189,10 +189,10 @@ async fn idle(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) ->
 async fn read(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) -> Result<(), End> {
     match parts
         .log
-        .read(task.at(), task.position(), task.read_limit())
+        .read(task.at(), task.position(), task.fetch_limit())
         .await
     {
-        Ok(read) => match task.feed(read) {
+        Ok(read) => match task.fetched(read) {
             Some(Slice::Idle) => idle(parts, task, end).await,
             _ => Ok(()),
         },

@@ -11,7 +11,7 @@ use crate::body::BodyReader;
 use crate::problem::{Answer, Problem};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tidemill_log::{Draft, Ticket, Topic, Written};
+use tidemill_log::{Ticket, Topic, Written};
 use tidemill_types::limits;
 
 /// A chunk is cut at a line border beyond this.
@@ -89,7 +89,7 @@ impl Flow<'_> {
     async fn run(&mut self) -> Answer<()> {
         let mut more = true;
         while more {
-            let mut draft = Draft::new();
+            let mut draft = self.app.log.draft();
             let payload = draft.payload(CHUNK_BYTES + (64 << 10));
             payload.append(&mut self.unfinished_line);
             more = self.fill(payload).await?;
