@@ -17,7 +17,7 @@ pub fn repository() -> &'static Path {
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let output = Command::new(env!("CARGO"))
+        let output = cargo()
             .args([
                 "build",
                 "--quiet",
@@ -48,6 +48,42 @@ pub fn program() -> &'static Path {
     })
 }
 
+/// Cargo as if nobody had called it from cargo: what a test finds in its environment about its own
+/// package would make build scripts run again, and everything above them compile once more.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    without_package(&mut command);
+    command
+}
+
+/// Takes what cargo says of the tests' own package out of a command's environment.
+pub fn without_package(command: &mut Command) -> &mut Command {
+    let stays = [
+        "CARGO_HOME",
+        "CARGO_TARGET_DIR",
+        "CARGO_TERM_COLOR",
+        "CARGO_INCREMENTAL",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let of_cargo = name.to_str().is_some_and(|name| {
+            let settings = [
+                "CARGO_NET_",
+                "CARGO_HTTP_",
+                "CARGO_REGISTR",
+                "CARGO_BUILD_",
+                "CARGO_PROFILE_",
+            ];
+            (name.starts_with("CARGO") || name == "OUT_DIR")
+                && !stays.contains(&name)
+                && !settings.iter().any(|prefix| name.starts_with(prefix))
+        });
+        if of_cargo {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// A function's component, built from its crate by `tidemill build`. `crate_dir` is relative to the repository.
 pub fn component(crate_dir: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
@@ -58,7 +94,7 @@ pub fn component(crate_dir: &str) -> PathBuf {
     built
         .entry(crate_dir.to_owned())
         .or_insert_with(|| {
-            let output = Command::new(program())
+            let output = without_package(&mut Command::new(program()))
                 .args(["build", "-o", "json"])
                 .arg(repository().join(crate_dir))
                 .output()

@@ -8,11 +8,13 @@
 mod background;
 mod clock;
 pub mod files;
+mod memory;
 pub mod metrics;
 pub mod objects;
 mod random;
 
 pub use background::{Urgency, in_background};
 pub use clock::Clock;
+pub use memory::machine_memory;
 pub use random::Random;
 pub use tokio_util::sync::CancellationToken as Shutdown;

@@ -1,5 +1,6 @@
 //! What every request needs: the parts of the host, wired.
 
+use crate::budget::Budget;
 use crate::config::Http;
 use crate::metrics::HttpMetrics;
 use crate::problem::{Answer, Problem};
@@ -15,6 +16,10 @@ use tidemill_types::TopicName;
 /// The parts of a running host.
 pub(crate) struct App {
     pub(crate) http: Http,
+    /// Memory for bodies that arrive.
+    pub(crate) arriving: Budget,
+    /// Memory for events that are read.
+    pub(crate) leaving: Budget,
     pub(crate) log: Log,
     pub(crate) processor: Processor,
     pub(crate) clock: Clock,

@@ -1,6 +1,7 @@
 //! Bodies as they arrive: bounded in bytes and in time, decompressed with a bound too.
 
 use crate::app::App;
+use crate::budget::{Budget, Hold};
 use crate::problem::{Answer, Problem};
 use axum::body::Body;
 use axum::extract::Request;
@@ -74,6 +75,7 @@ pub(crate) struct BodyReader {
     clock: Clock,
     patience: Patience,
     deadline: Option<BoxFuture<'static, ()>>,
+    hold: Option<Hold>,
 }
 
 impl BodyReader {
@@ -84,7 +86,19 @@ impl BodyReader {
             clock,
             patience,
             deadline: None,
+            hold: None,
         }
+    }
+
+    /// Counts what arrives: it is kept until [`BodyReader::hold`] gives it back.
+    pub(crate) fn counted(mut self, budget: &Budget) -> Self {
+        self.hold = Some(budget.hold());
+        self
+    }
+
+    /// What was counted so far.
+    pub(crate) fn hold(&mut self) -> Option<&mut Hold> {
+        self.hold.as_mut()
     }
 
     /// The next part; `None` at the end.
@@ -101,6 +115,9 @@ impl BodyReader {
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
+                        if let Some(hold) = &mut self.hold {
+                            hold.grow(bytes.len()).await?;
+                        }
                         return Ok(Some(bytes));
                     }
                 }
@@ -135,6 +152,7 @@ impl BodyReader {
     pub(crate) async fn drain(&mut self) {
         const MOST: usize = 8 << 20;
         self.patience = Patience::Pause(Duration::from_secs(1));
+        self.hold = None;
         let mut drained = 0;
         while drained < MOST
             && let Ok(Some(bytes)) = self.next().await
@@ -150,7 +168,17 @@ impl BodyReader {
         mut take: impl FnMut(&[u8]),
     ) -> Answer<()> {
         let mut read = 0_usize;
-        while let Some(bytes) = self.next().await? {
+        loop {
+            let bytes = match self.next().await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok(()),
+                Err(problem) => {
+                    if problem.code == "busy" {
+                        self.drain().await;
+                    }
+                    return Err(problem);
+                }
+            };
             read += bytes.len();
             if read > most {
                 self.drain().await;
@@ -158,7 +186,6 @@ impl BodyReader {
             }
             take(&bytes);
         }
-        Ok(())
     }
 }
 

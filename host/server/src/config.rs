@@ -4,11 +4,12 @@
 //! is shown. The file, the variables, the flags and the reference configuration all go through it.
 
 mod keys;
+mod memory;
 #[cfg(test)]
 mod tests;
 
 use crate::suggest::nearest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Where to listen; loopback only.
     pub listen: SocketAddr,
+    /// Memory the host plans with; 0: a quarter of the machine's.
+    pub memory_limit: ByteSize,
     /// HTTP.
     pub http: Http,
     /// Object storage.
@@ -52,6 +55,8 @@ pub struct Http {
     pub stop_timeout: Duration,
     /// Most connections at a time; more wait to be accepted.
     pub connections: usize,
+    /// Memory for the bodies of requests that arrive, and as much again for events that are read.
+    pub memory_bytes: ByteSize,
 }
 
 /// Settings of object storage.
@@ -117,6 +122,7 @@ impl Default for Config {
         Self {
             dir: PathBuf::from("tidemill-data"),
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            memory_limit: ByteSize(0),
             http: Http {
                 body_bytes: ByteSize::mib(32),
                 event_bytes: ByteSize(limits::EVENT_BYTES as u64),
@@ -125,6 +131,7 @@ impl Default for Config {
                 body_timeout: Duration::from_secs(60),
                 stop_timeout: Duration::from_secs(10),
                 connections: 10_000,
+                memory_bytes: ByteSize::mib(64),
             },
             storage: Storage::default(),
             log: tidemill_log::Settings::default(),
@@ -161,8 +168,9 @@ impl Config {
         overrides: &Overrides,
     ) -> Result<Self> {
         let mut config = Self::default();
+        let mut given = BTreeSet::new();
         if let Some(path) = file {
-            config.read_file(path)?;
+            config.read_file(path, &mut given)?;
         }
         for (variable, value) in env {
             let Some(rest) = variable.strip_prefix("TIDEMILL_") else {
@@ -173,6 +181,7 @@ impl Config {
             }
             let key = rest.to_ascii_lowercase().replace("__", ".");
             config.set(&key, &value).map_err(|e| e.at(&variable))?;
+            given.insert(key);
         }
         let flags = [
             (
@@ -192,12 +201,14 @@ impl Config {
             config
                 .set(key, value)
                 .map_err(|e| e.at(format!("--set {key}")))?;
+            given.insert(key.clone());
         }
+        config.plan_memory(tidemill_env::machine_memory(), &given)?;
         crate::host::refuse_open_address(config.listen)?;
         Ok(config)
     }
 
-    fn read_file(&mut self, path: &Path) -> Result<()> {
+    fn read_file(&mut self, path: &Path, given: &mut BTreeSet<String>) -> Result<()> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| refused(format!("{shown} can't be read: {e}")))?;
@@ -208,6 +219,7 @@ impl Config {
         flatten("", table, &mut flat);
         for (key, value) in flat {
             self.set(&key, &value).map_err(|e| e.at(&shown))?;
+            given.insert(key);
         }
         Ok(())
     }

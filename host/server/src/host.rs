@@ -1,6 +1,7 @@
 //! A host: its parts opened in order, served, and closed in the opposite order.
 
 use crate::app::App;
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::metrics::HttpMetrics;
 use crate::serve::serve;
@@ -123,6 +124,14 @@ impl Parts {
         })
     }
 
+    fn budget(&self, config: &Config) -> Budget {
+        Budget::new(
+            config.http.memory_bytes,
+            config.http.busy_wait,
+            self.clock.clone(),
+        )
+    }
+
     /// Serves until asked to stop or until the log stops by itself.
     async fn serve(
         &self,
@@ -132,6 +141,8 @@ impl Parts {
     ) -> Result<()> {
         let app = Arc::new(App {
             http: config.http.clone(),
+            arriving: self.budget(config),
+            leaving: self.budget(config),
             log: self.log.clone(),
             processor: self.processor.clone(),
             clock: self.clock.clone(),

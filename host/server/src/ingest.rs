@@ -54,14 +54,16 @@ pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: 
         && length.is_none_or(|length| length > WHOLE_LINES_BYTES);
     let wait = app.http.body_timeout;
     if let (true, Form::Lines(each)) = (streamed, plan.form) {
-        let reader = BodyReader::new(body, app.clock.clone(), Patience::Pause(wait));
+        let reader =
+            BodyReader::new(body, app.clock.clone(), Patience::Pause(wait)).counted(&app.arriving);
         return stream::append(&app, &topic, plan.intake, each, reader).await;
     }
     let most = app.http.body_bytes.as_usize();
     if length.is_some_and(|length| length > most) {
         return Err(body::too_large(most, ""));
     }
-    let reader = BodyReader::new(body, app.clock.clone(), Patience::Whole(wait));
+    let reader =
+        BodyReader::new(body, app.clock.clone(), Patience::Whole(wait)).counted(&app.arriving);
     whole(&app, &topic, &plan, reader, length).await
 }
 
@@ -74,9 +76,13 @@ async fn whole(
     length: Option<usize>,
 ) -> Answer {
     const UNKNOWN_LENGTH: usize = 16 << 10;
+    // A length that is announced is not yet there.
+    const BEFOREHAND: usize = 1 << 20;
+    // Most events shrink to a tenth or less.
+    const UNPACKED: usize = 16;
     let most = app.http.body_bytes.as_usize();
     let mut draft = app.log.draft();
-    let payload = draft.payload(length.unwrap_or(UNKNOWN_LENGTH).min(most));
+    let payload = draft.payload(length.unwrap_or(UNKNOWN_LENGTH).min(BEFOREHAND));
     let mut front = Front::default();
     let is_packed = plan.form == Form::Packed;
     let mut take = |bytes: &[u8]| {
@@ -93,6 +99,10 @@ async fn whole(
         reader
             .read_whole(most, |bytes| compressed.extend_from_slice(bytes))
             .await?;
+        if let Some(hold) = reader.hold() {
+            hold.grow(most.min(compressed.len().saturating_mul(UNPACKED)))
+                .await?;
+        }
         // Compressed bytes say nothing about how much work they are.
         off_path(usize::MAX, || {
             decompress(plan.encoding, &compressed, most, &mut take)
@@ -107,6 +117,8 @@ async fn whole(
     rows.finish(payload);
     draft.append_in_place(topic.id, &rows.heads, &rows.partitions)?;
     let ticket = commit(app, draft).await?;
+    // From here on the log counts them.
+    drop(reader);
     let mut landed = Landed::default();
     landed.add(rows.heads.len(), &ticket.written);
     acknowledge(topic, ticket).await?;

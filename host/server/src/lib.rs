@@ -15,6 +15,7 @@
 
 mod app;
 mod body;
+mod budget;
 mod config;
 mod edge;
 mod functions;

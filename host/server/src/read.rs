@@ -11,6 +11,7 @@ mod tests;
 pub(crate) use event::{json_or_base64, text_or_base64};
 
 use crate::app::{App, Shared};
+use crate::budget::Hold;
 use crate::problem::{Answer, Problem};
 use crate::query::Params;
 use axum::body::Body;
@@ -75,8 +76,9 @@ pub(crate) async fn get(
     match form {
         Form::Events => Ok(sse::answer(app, topic, cursor, want.limit)),
         Form::Json | Form::Lines => {
-            let page = gather::page(&app, &topic, cursor, want).await?;
-            Ok(render(&topic, &page, form))
+            let mut hold = app.leaving.hold();
+            let page = gather::page(&app, &topic, cursor, want, &mut hold).await?;
+            Ok(render(&topic, &page, form, hold))
         }
     }
 }
@@ -154,7 +156,7 @@ fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
     }
 }
 
-fn render(topic: &Topic, page: &Page, form: Form) -> Response<Body> {
+fn render(topic: &Topic, page: &Page, form: Form, mut hold: Hold) -> Response<Body> {
     let mut out = Vec::with_capacity(256 + page.bytes * 5 / 4);
     let next = page.next.to_string();
     if form == Form::Lines {
@@ -178,7 +180,8 @@ fn render(topic: &Topic, page: &Page, form: Form) -> Response<Body> {
         rest.push_str("}}");
         out.extend_from_slice(rest.as_bytes());
     }
-    let mut answer = Response::new(Body::from(out));
+    hold.shrink(out.len());
+    let mut answer = Response::new(hold.of_body(out));
     let content_type = if form == Form::Lines {
         "application/x-ndjson"
     } else {

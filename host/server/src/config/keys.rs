@@ -48,6 +48,9 @@ keys! {
     "listen", "Address to listen on; loopback only, as long as there is no authentication.", listen,
         |t: &str| t.parse().map_err(|_| "write an address and a port, as in \"127.0.0.1:7070\"".to_owned()), quoted;
 
+    "memory.limit", "Memory the host plans with; 0B: a quarter of the machine's. Where the settings of memory below aren't given, each takes at most a share of it.",
+        memory_limit, bytes, quoted;
+
     "http.body_bytes", "Largest body that is appended as a whole, before and after decompression; streamed NDJSON may be longer.",
         http.body_bytes, body_bytes, quoted;
     "http.event_bytes", "Largest event: key, value and headers together.", http.event_bytes, bytes, quoted;
@@ -58,6 +61,9 @@ keys! {
         http.body_timeout, duration, |v: &Duration| quoted(format_duration(*v));
     "http.stop_timeout", "How long requests may go on after the host was asked to stop.", http.stop_timeout, duration, |v: &Duration| quoted(format_duration(*v));
     "http.connections", "Most connections at a time; more wait to be accepted.", http.connections, connections, usize::to_string;
+
+    "http.memory_bytes", "Memory for the bodies of requests that arrive, and as much again for events that are read; beyond it they wait and are refused as busy.",
+        http.memory_bytes, bytes, quoted;
 
     "storage.url", "Where objects are kept: a folder, s3://bucket/prefix, gs://… or az://…; empty: \"objects\" in the data directory. Further options go into [storage.options] (aws_endpoint, aws_region, …).",
         storage.url, |t: &str| Ok::<_, String>(t.to_owned()), quoted;

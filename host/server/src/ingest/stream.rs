@@ -97,6 +97,9 @@ impl Flow<'_> {
             if !rows.heads.is_empty() {
                 draft.append_in_place(self.topic.id, &rows.heads, &rows.partitions)?;
                 let mut ticket = commit(self.app, draft).await?;
+                if let Some(hold) = self.reader.hold() {
+                    hold.shrink(self.unfinished_line.len());
+                }
                 let written = std::mem::take(&mut ticket.written);
                 self.in_flight.push_back(Chunk {
                     events: rows.heads.len(),

@@ -2,6 +2,7 @@
 
 use super::cursor::Cursor;
 use crate::app::App;
+use crate::budget::Hold;
 use crate::problem::Answer;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -59,8 +60,15 @@ impl Page {
 }
 
 /// Reads a page; if there is nothing, waits for the first events.
-pub(super) async fn page(app: &App, topic: &Topic, cursor: Cursor, want: Want) -> Answer<Page> {
-    let page = once(app, topic, cursor, want.limit).await?;
+/// What it takes is counted, but not while it waits.
+pub(super) async fn page(
+    app: &App,
+    topic: &Topic,
+    cursor: Cursor,
+    want: Want,
+    hold: &mut Hold,
+) -> Answer<Page> {
+    let page = counted(app, topic, cursor, want.limit, hold).await?;
     if page.count > 0 || want.wait.is_zero() {
         return Ok(page);
     }
@@ -71,10 +79,25 @@ pub(super) async fn page(app: &App, topic: &Topic, cursor: Cursor, want: Want) -
         () = app.clock.sleep(want.wait) => false,
     };
     if came {
-        once(app, topic, page.next, want.limit).await
+        counted(app, topic, page.next, want.limit, hold).await
     } else {
         Ok(page)
     }
+}
+
+/// The events, and the text they become.
+async fn counted(
+    app: &App,
+    topic: &Topic,
+    cursor: Cursor,
+    limit: ReadLimit,
+    hold: &mut Hold,
+) -> Answer<Page> {
+    hold.grow(limit.bytes).await?;
+    let page = once(app, topic, cursor, limit).await?;
+    hold.shrink(page.bytes);
+    hold.grow(page.bytes + page.bytes / 2).await?;
+    Ok(page)
 }
 
 /// Waits until one of the partitions has events behind the cursor; false if that can't happen any more.

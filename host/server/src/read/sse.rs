@@ -5,6 +5,7 @@ use super::cursor::Cursor;
 use super::event::{Layout, write};
 use super::gather::{Want, arrival, page};
 use crate::app::App;
+use crate::budget::Hold;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
@@ -23,12 +24,19 @@ pub(super) fn answer(
     cursor: Cursor,
     limit: ReadLimit,
 ) -> Response<Body> {
-    let stream = futures::stream::unfold(Some((app, topic, cursor, limit)), |state| async move {
-        let (app, topic, cursor, limit) = state?;
-        let (bytes, cursor) = next(&app, &topic, cursor, limit).await?;
-        let state = cursor.map(|cursor| (app, topic, cursor, limit));
-        Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))
-    });
+    let hold = app.leaving.hold();
+    let stream = futures::stream::unfold(
+        Some((app, topic, cursor, limit, hold)),
+        |state| async move {
+            let (app, topic, cursor, limit, mut hold) = state?;
+            // The last part is sent.
+            hold.release();
+            let (bytes, cursor) = next(&app, &topic, cursor, limit, &mut hold).await?;
+            hold.shrink(bytes.len());
+            let state = cursor.map(|cursor| (app, topic, cursor, limit, hold));
+            Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))
+        },
+    );
     let mut answer = Response::new(Body::from_stream(stream));
     answer.headers_mut().insert(
         header::CONTENT_TYPE,
@@ -46,6 +54,7 @@ async fn next(
     topic: &Topic,
     cursor: Cursor,
     limit: ReadLimit,
+    hold: &mut Hold,
 ) -> Option<(Vec<u8>, Option<Cursor>)> {
     let before = cursor.clone();
     let page = match page(
@@ -56,10 +65,15 @@ async fn next(
             limit,
             wait: Duration::ZERO,
         },
+        hold,
     )
     .await
     {
         Ok(page) => page,
+        // The stream goes on once others have given back what they took.
+        Err(problem) if problem.code == "busy" => {
+            return Some((b": busy\n\n".to_vec(), Some(before)));
+        }
         Err(problem) => {
             let told = serde_json::json!({"code": problem.code, "detail": problem.detail});
             return Some((
