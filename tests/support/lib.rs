@@ -12,4 +12,4 @@ mod program;
 
 pub use duckdb::duckdb;
 pub use host::{Host, Settings};
-pub use program::{component, program, repository};
+pub use program::{cargo, component, program, repository, without_package};
