@@ -7,6 +7,7 @@
 //!
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
+mod compaction;
 mod contract;
 mod draft;
 mod frame;
@@ -18,6 +19,7 @@ mod meters;
 mod open;
 mod paths;
 mod read;
+mod retention;
 mod sealer;
 mod segment;
 mod sequencer;
@@ -30,7 +32,7 @@ mod topic;
 mod wire;
 
 pub use contract::{
-    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
+    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, TimeOf, Written,
 };
 pub use draft::{Advance, Draft};
 pub use log::Log;

@@ -63,6 +63,8 @@ pub(crate) enum Source {
     Journal(Vec<Place>),
     /// In this segment.
     Segment(Arc<SegmentMeta>),
+    /// Nowhere: the partition starts at this later offset.
+    Below(u64),
     /// Nowhere: the reader is at the end.
     End,
     /// Lost or compacted away; they go on at this offset.
@@ -230,8 +232,40 @@ impl Partition {
 
     /// A segment was committed.
     pub(crate) fn archive(&mut self, segment: SegmentMeta) {
-        self.archived_end = segment.end;
-        self.segments.push(Arc::new(segment));
+        self.archived_end = self.archived_end.max(segment.end);
+        if segment.end > self.start {
+            self.segments.push(Arc::new(segment));
+        }
+        self.let_go();
+    }
+
+    /// Compaction has replaced segments.
+    pub(crate) fn replace_segments(&mut self, segments: &[SegmentMeta]) {
+        let left = segments.iter().filter(|segment| segment.end > self.start);
+        self.segments = left.cloned().map(Arc::new).collect();
+    }
+
+    /// Whether a segment is part of it.
+    pub(crate) fn has_segment(&self, path: &str) -> bool {
+        self.segments.iter().any(|segment| segment.path == path)
+    }
+
+    /// Events below an offset go. Answers how many offsets and about how many bytes that were.
+    pub(crate) fn truncate(&mut self, before: u64) -> (u64, u64) {
+        let (events, bytes) = (before.saturating_sub(self.start), self.range(0).bytes);
+        if events == 0 {
+            return (0, 0);
+        }
+        self.start = before;
+        self.end = self.end.max(before);
+        self.segments.retain(|segment| segment.end > before);
+        self.archived_end = self.archived_end.max(before);
+        self.let_go();
+        (events, bytes.saturating_sub(self.range(0).bytes))
+    }
+
+    /// Forgets places that nobody needs any more.
+    fn let_go(&mut self) {
         while self
             .places
             .front()
@@ -248,6 +282,9 @@ impl Partition {
 
     /// Where events from `from` on are; those in memory are taken at once.
     pub(crate) fn source(&self, from: u64, limit: ReadLimit) -> Source {
+        if from < self.start {
+            return Source::Below(self.start);
+        }
         if from >= self.end {
             return Source::End;
         }
