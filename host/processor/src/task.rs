@@ -5,6 +5,7 @@
 pub(crate) mod driver;
 mod invoke;
 mod repartition;
+mod skipped;
 mod transaction;
 
 use crate::attempts::Next;
@@ -189,7 +190,12 @@ impl Task {
     /// Takes events that were read.
     pub(crate) fn feed(&mut self, read: Read) -> Option<Slice> {
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
-            return Some(Slice::Idle);
+            if read.next == self.position {
+                return Some(Slice::Idle);
+            }
+            // Compaction left nothing up to there.
+            self.pass_over(read.next, self.note);
+            return None;
         }
         let by_key = self.role == Role::Main && self.deployment.by_key.is_some();
         let most = self.deployment.manifest.retry.attempts;
