@@ -182,7 +182,9 @@ impl Keeper {
     pub(crate) fn retain(&self, shard: &Shard) {
         for topic in shard.all_topics() {
             let settings = &topic.topic.settings;
-            if !settings.cleanup.deletes() {
+            let bounds = settings.retention;
+            let unbounded = bounds.age.is_none() && bounds.bytes.is_none();
+            if unbounded || !settings.cleanup.deletes() {
                 continue;
             }
             for (number, partition) in (0..).zip(&topic.partitions) {
@@ -193,7 +195,7 @@ impl Keeper {
                 let segments = lock(partition).segments().to_vec();
                 let (start, reader) = shard.with_sequencer(|s| (s.start(at), s.least_position(at)));
                 let now = shard.clock.now();
-                let before = retention::new_start(&segments, settings.retention, reader, now);
+                let before = retention::new_start(&segments, bounds, reader, now);
                 let Some(before) = before.filter(|before| Some(*before) > start) else {
                     continue;
                 };

@@ -3,7 +3,8 @@
 
 use super::model::Commit;
 use super::world::{PARTITIONS, World};
-use crate::sequencer::Truncation;
+use crate::draft::Draft;
+use crate::sequencer::{TopicChange, Truncation};
 use crate::shard::lock;
 use crate::{Cleanup, Retention, TopicSettings};
 use bytes::Bytes;
@@ -88,6 +89,26 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The topic goes; the next event finds another of the same name.
+    pub(super) fn delete_topic(&mut self) -> Result<(), String> {
+        let Some(topic) = self.topic else {
+            return Ok(());
+        };
+        let mut draft = Draft::new();
+        draft.topic_change(TopicChange::Deleted(topic));
+        if let Ok(ticket) = self.shard().commit(draft) {
+            self.trace.push(format!("delete topic {topic:?}"));
+            self.model.committed(Commit {
+                seq: ticket.commit.0,
+                deleted: Some(topic),
+                ..Commit::default()
+            });
+            self.tickets.push(ticket);
+            self.topic = None;
+        }
+        Ok(())
     }
 
     /// Retention decides what goes.

@@ -1,7 +1,7 @@
 //! What must be true, kept in the plainest way.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tidemill_types::{PartitionId, Timestamp};
+use tidemill_types::{PartitionId, Timestamp, TopicId};
 
 /// One transaction as the model remembers it.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,7 @@ pub(super) struct Commit {
     pub(super) entry: Option<(String, Option<String>)>,
     pub(super) state: Option<String>,
     pub(super) truncation: Option<(PartitionId, u64)>,
+    pub(super) deleted: Option<TopicId>,
 }
 
 /// An event as it was written.
@@ -71,10 +72,16 @@ impl Model {
     }
 
     pub(super) fn positions(&self) -> BTreeMap<(u32, PartitionId), u64> {
-        let advances = self.commits.iter().filter_map(|commit| commit.advance);
-        advances
-            .map(|(reader, at, to)| ((reader, at), to))
-            .collect()
+        let mut positions = BTreeMap::new();
+        for commit in &self.commits {
+            if let Some((reader, at, to)) = commit.advance {
+                positions.insert((reader, at), to);
+            }
+            if let Some(topic) = commit.deleted {
+                positions.retain(|(_, at), _| at.topic != topic);
+            }
+        }
+        positions
     }
 
     pub(super) fn entries(&self) -> BTreeMap<String, String> {

@@ -135,7 +135,7 @@ impl World {
 
     fn step(&mut self) -> Result<(), String> {
         self.clock.advance(1000);
-        match self.random.below(30) {
+        match self.random.below(31) {
             0..=9 => self.commit(),
             10..=14 => self.flush(),
             15 => self.seal(),
@@ -166,6 +166,7 @@ impl World {
             24 => self.retain(),
             25..=27 => self.compact(),
             28 => self.keep(),
+            29 if self.pick(3) == 0 => self.delete_topic(),
             _ => {
                 self.shard().prepare_file();
                 self.check()

@@ -137,6 +137,29 @@ async fn what_is_gone_is_no_lag() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lag_is_what_can_still_be_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    host.topic("in", 3, Format::Bytes).await;
+    host.deploy("f", plain()).await;
+    host.send("in", 0, &[(None, "e"); 40]).await;
+    host.send("in", 1, &[(None, "e"); 7]).await;
+    host.caught_up("f").await;
+    host.processor.pause("f").await.expect("it pauses");
+    host.send("in", 0, &[(None, "e"); 60]).await;
+    host.send("in", 2, &[(None, "e"); 5]).await;
+    let third = PartitionId {
+        topic: host.log.topic("in").expect("there").id,
+        partition: 2,
+    };
+    host.log.truncate(third, 2).await.expect("truncated");
+    let report = host.processor.describe("f").await.expect("it is there");
+    let lags: Vec<u64> = report.tasks.iter().map(|task| task.lag).collect();
+    assert_eq!(lags, [60, 0, 3]);
+    host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_deployed_on_what_is_left_missed_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = Host::open(dir.path()).await;
