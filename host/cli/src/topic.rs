@@ -186,6 +186,7 @@ fn topics(topics: &[Value]) -> Table {
         "key",
         "time",
         "cleanup",
+        "kept",
         "ack",
     ]);
     for topic in topics {
@@ -212,6 +213,7 @@ fn topics(topics: &[Value]) -> Table {
                     .into(),
             ),
             cell(&topic["cleanup"]),
+            keep::kept(&topic["retention"]),
             cell(&topic["ack"]),
         ]);
     }

@@ -80,6 +80,16 @@ pub(crate) struct Truncate {
     before: u64,
 }
 
+/// What a topic keeps, in a few words.
+pub(super) fn kept(retention: &Value) -> String {
+    let bounds = [&retention["age"], &retention["bytes"]];
+    let bounds: Vec<&str> = bounds.into_iter().filter_map(Value::as_str).collect();
+    match bounds.is_empty() {
+        true => "all".to_owned(),
+        false => bounds.join(" or "),
+    }
+}
+
 pub(super) async fn alter(client: &Client, args: &Alter) -> Result<()> {
     let retention = args.keep.retention().unwrap_or_else(|| json!({}));
     let request = client
