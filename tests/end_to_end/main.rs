@@ -12,4 +12,5 @@ mod crash;
 mod demo;
 mod full_disk;
 mod guests;
+mod keeping;
 mod program;
