@@ -2,14 +2,16 @@
 
 mod compact;
 mod next;
+mod retain;
 
 use crate::manifest::{Manifest, ManifestStore, TopicManifest};
 use crate::sealer::{self, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::SegmentMeta;
-use crate::sequencer::{Sequencer, Truncation};
+use crate::sequencer::Sequencer;
 use crate::shard::{Shard, lock};
-use crate::{ReadLimit, SnapshotRef, retention};
+use crate::{ReadLimit, SnapshotRef};
 use next::{Bounds, Compacted};
+use retain::{names_too_much, starts_behind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tidemill_env::Random;
@@ -175,48 +177,6 @@ impl Keeper {
         self.write(shard, kept, orders).await?;
         let snapshot = kept.manifest.snapshot.clone();
         self.commit(shard, kept, snapshot).await
-    }
-
-    /// Moves the starts of partitions as their topics' retention says; readers see it when it is
-    /// durable, and the segments go with the next manifest.
-    pub(crate) fn retain(&self, shard: &Shard) {
-        for topic in shard.all_topics() {
-            let settings = &topic.topic.settings;
-            let bounds = settings.retention;
-            let unbounded = bounds.age.is_none() && bounds.bytes.is_none();
-            if unbounded || !settings.cleanup.deletes() {
-                continue;
-            }
-            for (number, partition) in (0..).zip(&topic.partitions) {
-                let at = PartitionId {
-                    topic: topic.topic.id,
-                    partition: number,
-                };
-                let segments = lock(partition).segments().to_vec();
-                let (start, reader) = shard.with_sequencer(|s| (s.start(at), s.least_position(at)));
-                let now = shard.clock.now();
-                let before = retention::new_start(&segments, bounds, reader, now);
-                let Some(before) = before.filter(|before| Some(*before) > start) else {
-                    continue;
-                };
-                let name = topic.topic.name.as_str();
-                match shard.truncate(Truncation { at, before }) {
-                    Ok(_) => tracing::info!(
-                        topic = name,
-                        partition = number,
-                        start = before,
-                        "retention moved the start of a partition"
-                    ),
-                    // The next round tries again.
-                    Err(error) => tracing::warn!(
-                        %error,
-                        topic = name,
-                        partition = number,
-                        "retention can't move the start of a partition"
-                    ),
-                }
-            }
-        }
     }
 
     /// Writes and uploads segments; nothing names them yet.
@@ -417,26 +377,6 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
         topic: segment.topic,
         partition: segment.partition,
     }
-}
-
-/// Whether a manifest names topics that are deleted or segments that lie below a partition's start.
-fn names_too_much(shard: &Arc<Shard>, manifest: &Manifest) -> bool {
-    manifest.topics.iter().any(|known| {
-        let Ok(topic) = shard.topic(known.topic.id) else {
-            return true;
-        };
-        let mut pairs = known.partitions.iter().zip(&topic.partitions);
-        pairs.any(|(known, partition)| {
-            let first = known.segments.first();
-            first.is_some_and(|segment| segment.end <= lock(partition).start())
-        })
-    })
-}
-
-/// Whether a partition starts behind what was to be sealed.
-fn starts_behind(shard: &Arc<Shard>, order: SealOrder) -> bool {
-    let partition = shard.partition(order.at);
-    partition.is_ok_and(|partition| lock(&partition).start() >= order.to)
 }
 
 fn seal_settings(shard: &Arc<Shard>) -> SealSettings {
