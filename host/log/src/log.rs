@@ -159,9 +159,12 @@ impl Log {
         Ok(range)
     }
 
-    /// Compacts what is due.
-    pub async fn compact(&self) {
-        self.inner.keeper.compact(&self.inner.shard).await;
+    /// Compacts what is due now, as it is done in the background.
+    ///
+    /// # Errors
+    /// `Unavailable` when storage can't be read or written; `Corrupt`; `Fenced`. What failed is as it was.
+    pub async fn compact(&self) -> Result<()> {
+        self.inner.keeper.compact(&self.inner.shard).await
     }
 
     /// The committed (durable) end of a partition, as it moves. It closes when the topic is deleted.

@@ -122,6 +122,8 @@ async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
 async fn compact(shard: Arc<Shard>, keeper: Arc<Keeper>) {
     loop {
         shard.clock.sleep(shard.settings.compaction_interval).await;
-        keeper.compact(&shard).await;
+        if let Err(error) = keeper.compact(&shard).await {
+            tracing::warn!(%error, "compaction failed and will be tried again");
+        }
     }
 }

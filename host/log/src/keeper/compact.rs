@@ -8,7 +8,7 @@ use crate::compaction::{self, Keys, Stayed, Work};
 use crate::manifest::{Cleaned, Manifest};
 use crate::read::in_background;
 use crate::sealer::Scratch;
-use crate::segment::{self, NOT_TEXT, SegmentMeta, SegmentWriter};
+use crate::segment::{self, ABSENT, NOT_TEXT, SegmentMeta, SegmentWriter};
 use crate::shard::{Shard, lock};
 use crate::{Format, Topic, paths};
 use std::path::Path;
@@ -33,21 +33,27 @@ struct Output {
 }
 
 impl Keeper {
-    /// Compacts what is due. Sealing and reading go on meanwhile. A failure leaves everything as it
-    /// was, to be tried again the next time.
-    pub(crate) async fn compact(&self, shard: &Arc<Shard>) {
+    /// Compacts what is due, one partition after the other. Sealing and reading go on meanwhile.
+    ///
+    /// # Errors
+    /// The first failure, after the other partitions had their turn. A partition that failed is as it
+    /// was, to be tried again.
+    pub(crate) async fn compact(&self, shard: &Arc<Shard>) -> Result<()> {
         let _turn = self.compacting.lock().await;
         let passes = passes(shard, &*self.kept.lock().await);
+        let mut all = Ok(());
         for pass in passes {
-            if let Err(error) = self.run(shard, &pass).await {
-                tracing::warn!(
-                    %error,
-                    topic = pass.topic.name.as_str(),
-                    partition = pass.at.partition,
-                    "compaction failed and will be tried again"
-                );
-            }
+            let (topic, partition) = (pass.topic.name.as_str(), pass.at.partition);
+            let done = match self.run(shard, &pass).await {
+                // They were taken away meanwhile; what is left has its turn the next time.
+                Err(error) if error.code == ABSENT && pass.is_stale(shard) => Ok(()),
+                done => done,
+            };
+            let done = done
+                .map_err(|error| error.at(format!("compacting {topic:?} partition {partition}")));
+            all = all.and(done);
         }
+        all
     }
 
     async fn run(&self, shard: &Arc<Shard>, pass: &Pass) -> Result<()> {
@@ -210,6 +216,16 @@ impl Keeper {
 }
 
 impl Pass {
+    /// Whether segments of it are no longer part of the partition.
+    fn is_stale(&self, shard: &Shard) -> bool {
+        let Ok(partition) = shard.partition(self.at) else {
+            return true;
+        };
+        let partition = lock(&partition);
+        let mut segments = self.segments.iter();
+        !segments.all(|segment| partition.has_segment(&segment.path))
+    }
+
     /// What the manifest has to say of it.
     fn compacted(&self, keys: &Keys, output: Output, shard: &Shard) -> Compacted {
         let sum = |segments: &[SegmentMeta], of: fn(&SegmentMeta) -> u64| -> u64 {

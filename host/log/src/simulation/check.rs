@@ -64,6 +64,9 @@ impl World {
                 range.start
             ));
         }
+        if !(start..=range.end).contains(&range.archived_end) {
+            return Err(format!("{at:?} is archived up to nowhere: {range:?}"));
+        }
         if let Some(below) = start.checked_sub(1) {
             let reading = read::read(shard, &self.objects, at, below, MUCH);
             match self.runtime.block_on(reading) {

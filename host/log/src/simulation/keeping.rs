@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use tidemill_env::Random;
 use tidemill_env::objects::{Backend, Created, Objects};
-use tidemill_types::{ByteSize, Error, PartitionId, Result};
+use tidemill_types::{ByteSize, Error, ErrorKind, PartitionId, Result};
 
 /// How the topic of a run is kept.
 pub(super) fn topic_settings(random: &Random) -> TopicSettings {
@@ -174,8 +174,15 @@ impl World {
         let dies = self.perhaps_dies();
         let before = self.sealed_events();
         if let Some(running) = &self.running {
-            self.runtime
+            let done = self
+                .runtime
                 .block_on(running.keeper.compact(&running.shard));
+            match done {
+                Err(error) if error.kind != ErrorKind::Unavailable => {
+                    return Err(error.to_string());
+                }
+                _ => {}
+            }
         }
         let taken = before.saturating_sub(self.sealed_events());
         self.taken.compacted += taken;

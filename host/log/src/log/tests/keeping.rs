@@ -147,7 +147,7 @@ impl Place {
         } else if step.get("seal").is_some() {
             self.log.seal().await.expect("sealed");
         } else if step.get("compact").is_some() {
-            self.log.compact().await;
+            self.log.compact().await.expect("compacted");
         } else if step.get("retain").is_some() {
             self.retain().await;
         } else if let Some(seconds) = number("advance_s") {
@@ -342,7 +342,7 @@ async fn readers_go_on_while_segments_are_replaced() {
         let (log, at) = (place.log.clone(), place.at);
         async move {
             while log.range(at).expect("there").archived_end < 2000 {
-                log.compact().await;
+                log.compact().await.expect("compacted");
                 tokio::task::yield_now().await;
             }
         }
@@ -362,7 +362,7 @@ async fn readers_go_on_while_segments_are_replaced() {
     }
     reader.await.expect("the reader");
     compactor.await.expect("the compactor");
-    place.log.compact().await;
+    place.log.compact().await.expect("compacted");
     let (seen, next) = place.read(place.start()).await;
     assert_eq!((seen.len(), next), (30, 2000), "one event of each key");
     assert_eq!(place.segments(), 1, "merged");
