@@ -4,7 +4,7 @@ use super::topics;
 use crate::args::Show;
 use crate::client::Client;
 use crate::failure::Result;
-use crate::print;
+use crate::print::{self, Table, cell};
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -78,6 +78,8 @@ pub(crate) struct Truncate {
     /// Offset of the first event that stays.
     #[arg(long, value_name = "OFFSET")]
     before: u64,
+    #[command(flatten)]
+    show: Show,
 }
 
 /// What a topic keeps, in a few words.
@@ -111,9 +113,10 @@ pub(super) async fn truncate(client: &Client, args: &Truncate) -> Result<()> {
     let answer = client
         .json(client.request(Method::DELETE, &path, &query))
         .await?;
-    print::note(&format!(
-        "partition {partition} of {} starts at {} and ends at {}",
-        args.name, answer["start"], answer["end"]
-    ));
-    Ok(())
+    print::answer(args.show.output, &answer, None, |answer| {
+        let fields = ["partition", "start", "end"];
+        let mut table = Table::new(&fields);
+        table.row(fields.map(|field| cell(&answer[field])).into());
+        table
+    })
 }
