@@ -358,3 +358,63 @@ fn join(places: &mut VecDeque<Place>, place: Place) {
     }
     places.push_back(place);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::TopicId;
+
+    fn segment(first: u64, end: u64) -> SegmentMeta {
+        SegmentMeta {
+            topic: TopicId(1),
+            partition: 0,
+            first,
+            end,
+            events: end - first,
+            bytes: 100,
+            path: format!("{first}"),
+            min_time: 0,
+            max_time: 0,
+            min_ingest: 0,
+            max_ingest: 0,
+        }
+    }
+
+    fn place(first: u64, end: u64) -> Place {
+        Place {
+            first,
+            end,
+            bytes: (end - first) * 10,
+            time: 0,
+            file: first,
+            at: 0,
+            len: 1,
+        }
+    }
+
+    #[test]
+    fn a_segment_that_comes_after_its_events_went_is_no_part_of_it() {
+        let mut partition = Partition::new(0, 0, 0, Vec::new());
+        partition.push_place(place(0, 10));
+        partition.push_place(place(10, 20));
+        assert_eq!(partition.truncate(12), (12, 120));
+        assert_eq!((partition.start(), partition.archived_end()), (12, 12));
+        assert_eq!(partition.range(0).bytes, 80);
+        assert_eq!(partition.oldest_file(), Some(10), "the other isn't needed");
+        partition.archive(segment(0, 10));
+        assert_eq!(
+            (partition.archived_end(), partition.segments().len()),
+            (12, 0)
+        );
+        partition.archive(segment(10, 15));
+        assert_eq!(
+            (partition.archived_end(), partition.segments().len()),
+            (15, 1)
+        );
+        assert_eq!(partition.truncate(11), (0, 0), "a start never goes back");
+        assert_eq!(partition.start(), 12);
+        assert_eq!(partition.truncate(15), (3, 100));
+        assert!(partition.segments().is_empty());
+        assert_eq!(partition.missing(), None);
+    }
+}

@@ -83,3 +83,112 @@ fn segments(manifest: &Manifest) -> impl Iterator<Item = &SegmentMeta> {
     let partitions = manifest.topics.iter().flat_map(|topic| &topic.partitions);
     partitions.flat_map(|partition| &partition.segments)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::TopicManifest;
+    use crate::{Topic, TopicSettings};
+    use std::collections::BTreeMap;
+    use tidemill_types::{CommitSeq, TopicId};
+
+    const AT: PartitionId = PartitionId {
+        topic: TopicId(1),
+        partition: 0,
+    };
+
+    fn segment(first: u64, end: u64, path: &str) -> SegmentMeta {
+        SegmentMeta {
+            topic: AT.topic,
+            partition: AT.partition,
+            first,
+            end,
+            events: end - first,
+            bytes: 100,
+            path: path.to_owned(),
+            min_time: 0,
+            max_time: 0,
+            min_ingest: 0,
+            max_ingest: 0,
+        }
+    }
+
+    fn manifest(partition: PartitionManifest) -> Manifest {
+        let topic = Topic {
+            id: AT.topic,
+            name: "t".parse().expect("name"),
+            settings: TopicSettings::default(),
+        };
+        Manifest {
+            number: 1,
+            owner: String::new(),
+            data_id: String::new(),
+            commit: CommitSeq(1),
+            next_topic: 2,
+            topics: vec![TopicManifest {
+                topic,
+                partitions: vec![partition],
+            }],
+            positions: Vec::new(),
+            entries: BTreeMap::new(),
+            snapshot: None,
+        }
+    }
+
+    fn paths(partition: &PartitionManifest) -> Vec<&str> {
+        let segments = partition.segments.iter();
+        segments.map(|segment| segment.path.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_compacted_sealed_and_cut_goes_into_one_manifest() {
+        let before = PartitionManifest {
+            start: 0,
+            archived_end: 30,
+            end: 30,
+            cleaned: Vec::new(),
+            segments: vec![
+                segment(0, 10, "a"),
+                segment(10, 20, "b"),
+                segment(20, 30, "c"),
+            ],
+        };
+        let cleaned = |end| Cleaned { end, since: None };
+        let compacted = Compacted {
+            at: AT,
+            replaced: vec!["a".into(), "b".into()],
+            segments: vec![segment(3, 18, "ab")],
+            cleaned: vec![cleaned(5), cleaned(20)],
+            events: 0,
+            bytes: 0,
+        };
+        let sealed = [segment(30, 40, "d")];
+        let next = |start| {
+            let bounds = Bounds { start, end: 45 };
+            partition(
+                Some(&before),
+                bounds,
+                [&compacted].into_iter(),
+                sealed.iter(),
+            )
+        };
+        let now = next(0);
+        assert_eq!(paths(&now), ["ab", "c", "d"]);
+        assert_eq!((now.archived_end, now.end), (40, 45));
+        assert_eq!(now.cleaned, compacted.cleaned);
+        let about_to_be = compacted.segments.iter().chain(&sealed);
+        let (old, new) = (manifest(before.clone()), manifest(now));
+        assert_eq!(dropped(&old, about_to_be.clone(), &new), ["a", "b"]);
+
+        let now = next(18);
+        assert_eq!((paths(&now), now.start), (vec!["c", "d"], 18));
+        assert_eq!(now.cleaned, [cleaned(20)]);
+        let new = manifest(now);
+        let gone = dropped(&old, about_to_be.clone(), &new);
+        assert_eq!(gone, ["a", "b", "ab"], "what was about to be named too");
+
+        let now = next(42);
+        assert_eq!((paths(&now), now.archived_end), (vec![], 42));
+        assert_eq!(dropped(&old, about_to_be, &manifest(now)).len(), 5);
+    }
+}
