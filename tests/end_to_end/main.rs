@@ -12,5 +12,6 @@ mod crash;
 mod demo;
 mod full_disk;
 mod guests;
+mod keeping;
 mod memory;
 mod program;

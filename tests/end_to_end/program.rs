@@ -68,6 +68,44 @@ fn events_go_in_and_come_out() {
 }
 
 #[test]
+fn events_are_kept_as_long_as_the_topic_says_and_taken_away_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::start(dir.path(), &[]);
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = tidemill(&host, &words);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        output
+    };
+    run("topic create t --retention-age 7d --hold-for 1h");
+    run("topic alter t --retention-age none --retention-bytes 1GiB");
+    let described = run("topic describe t");
+    assert!(text(&described.stdout).contains("1GiB"), "{described:?}");
+    let (_, topic) = host.get("/v1/topics/t");
+    let kept = json!({"age": null, "bytes": "1GiB", "hold_for": "1h", "tombstone_age": "1d"});
+    assert_eq!(topic["retention"], kept);
+    host.append("t", &[json!(0), json!(1), json!(2)]);
+    let done = run("topic truncate t --partition 0 --before 2 -o json");
+    let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(said, json!({"partition": 0, "start": 2, "end": 3}));
+    assert_eq!(text(&run("consume t -f %o").stdout), "2");
+    let above = tidemill(
+        &host,
+        &[
+            "topic",
+            "truncate",
+            "t",
+            "--partition",
+            "0",
+            "--before",
+            "9",
+        ],
+    );
+    assert_eq!(above.status.code(), Some(1), "{above:?}");
+    assert!(text(&above.stderr).contains("its end 3"), "{above:?}");
+}
+
+#[test]
 fn exit_codes_tell_what_happened() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::start(dir.path(), &[]);

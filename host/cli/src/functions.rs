@@ -179,6 +179,7 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
             "end",
             "lag",
             "lag_seconds",
+            "cut_off",
             "watermark",
             "status_reason",
         ];
@@ -190,6 +191,7 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
             "end",
             "lag",
             "lag seconds",
+            "cut off",
             "watermark",
             "why",
         ]);

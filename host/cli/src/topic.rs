@@ -1,20 +1,25 @@
 //! `tidemill topic`: the topics of a host.
 
+mod keep;
+
 use crate::args::Show;
 use crate::client::Client;
 use crate::failure::Result;
 use crate::print::{self, Table, cell};
 use clap::{Args, Subcommand};
+use keep::Keep;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-/// Create, list, describe and delete topics.
+/// Create, list, describe, change, truncate and delete topics.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "Example:\n  tidemill topic create flights --partitions 4 --key /carrier")]
 pub(crate) enum Topic {
     Create(Box<Create>),
     List(List),
     Describe(Describe),
+    Alter(keep::Alter),
+    Truncate(keep::Truncate),
     Delete(Delete),
 }
 
@@ -46,14 +51,10 @@ pub(crate) struct Create {
     /// How the event time is written.
     #[arg(long, value_parser = ["rfc3339", "s", "ms", "us", "ns"])]
     time_unit: Option<String>,
-    /// How long events are kept.
-    #[arg(long, value_name = "DURATION")]
-    retention_age: Option<String>,
-    /// How many bytes are kept.
-    #[arg(long, value_name = "SIZE")]
-    retention_bytes: Option<String>,
-    /// What makes room: `delete` old events.
-    #[arg(long, value_name = "HOW")]
+    #[command(flatten)]
+    keep: Keep,
+    /// What makes room: `delete` takes old events, `compact` keeps the latest of each key.
+    #[arg(long, value_parser = ["delete", "compact", "compact+delete"])]
     cleanup: Option<String>,
     /// When an event counts as written.
     #[arg(long, value_parser = ["fsync", "object", "memory"])]
@@ -110,6 +111,8 @@ pub(crate) async fn perform(host: &str, command: Topic) -> Result<()> {
             })
         }
         Topic::Describe(args) => describe(&client, &args).await,
+        Topic::Alter(args) => keep::alter(&client, &args).await,
+        Topic::Truncate(args) => keep::truncate(&client, &args).await,
         Topic::Delete(args) => {
             let query: &[(&str, &str)] = if args.force {
                 &[("force", "true")]
@@ -159,17 +162,7 @@ fn settings(args: &Create) -> Value {
     set("cleanup", args.cleanup.clone().map(Value::from));
     set("ack", args.ack.clone().map(Value::from));
     set("time", time(args));
-    let retention: Map<String, Value> = [
-        ("age", &args.retention_age),
-        ("bytes", &args.retention_bytes),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name.into(), value.clone()?.into())))
-    .collect();
-    set(
-        "retention",
-        (!retention.is_empty()).then_some(retention.into()),
-    );
+    set("retention", args.keep.retention());
     settings.into()
 }
 
@@ -193,6 +186,7 @@ fn topics(topics: &[Value]) -> Table {
         "key",
         "time",
         "cleanup",
+        "kept",
         "ack",
     ]);
     for topic in topics {
@@ -219,6 +213,7 @@ fn topics(topics: &[Value]) -> Table {
                     .into(),
             ),
             cell(&topic["cleanup"]),
+            keep::kept(&topic["retention"]),
             cell(&topic["ack"]),
         ]);
     }
@@ -243,9 +238,10 @@ mod tests {
         assert_eq!(body("tidemill topic create t"), json!({}));
         assert_eq!(
             body(
-                "tidemill topic create t --partitions 4 --key /k --time-pointer /t --time-unit ms --retention-age 7d --ack fsync"
+                "tidemill topic create t --partitions 4 --key /k --time-pointer /t --time-unit ms --retention-age 7d --tombstone-age none --cleanup compact+delete --ack fsync"
             ),
-            json!({"partitions": 4, "key": "/k", "ack": "fsync", "retention": {"age": "7d"},
+            json!({"partitions": 4, "key": "/k", "ack": "fsync", "cleanup": "compact+delete",
+                   "retention": {"age": "7d", "tombstone_age": null},
                    "time": {"from": "value", "pointer": "/t", "unit": "ms"}})
         );
         assert_eq!(

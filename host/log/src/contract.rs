@@ -23,6 +23,12 @@ pub struct Settings {
     pub segment_age: Duration,
     /// Bytes of journal after which a snapshot of the state is asked for, so that the journal can be cut.
     pub snapshot_bytes: ByteSize,
+    /// How often compaction looks for something to do.
+    pub compaction_interval: Duration,
+    /// A partition is compacted when this part of its segments' bytes, in percent, came since the last time.
+    pub compaction_percent: u32,
+    /// Memory for the keys of one compaction; what doesn't fit is left for the next.
+    pub compaction_bytes: ByteSize,
     /// Disk space that must stay free; below it commits are refused as `storage-full`.
     pub reserve_bytes: ByteSize,
 }
@@ -37,6 +43,9 @@ impl Default for Settings {
             segment_bytes: ByteSize::mib(64),
             segment_age: Duration::from_secs(600),
             snapshot_bytes: ByteSize::mib(512),
+            compaction_interval: Duration::from_secs(15),
+            compaction_percent: 50,
+            compaction_bytes: ByteSize::mib(64),
             reserve_bytes: ByteSize::mib(256),
         }
     }
@@ -128,6 +137,16 @@ pub struct ReadLimit {
     pub events: usize,
     /// Key, value and header bytes; at least one event comes even if it is larger.
     pub bytes: usize,
+}
+
+/// Which of an event's two times is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TimeOf {
+    /// The event's own.
+    #[default]
+    Event,
+    /// When it was committed.
+    Ingest,
 }
 
 /// What a read brought.

@@ -3,7 +3,7 @@
 
 use crate::buffers::Buffers;
 use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
-use crate::sequencer::{Facts, TopicChange};
+use crate::sequencer::{Facts, TopicChange, Truncation};
 use crate::wire;
 use bytes::Bytes;
 use tidemill_types::{
@@ -140,6 +140,13 @@ impl Draft {
         self.facts.advances.push(advance);
     }
 
+    /// Forgets all positions of a reader, as they are before this transaction's steps: it will not come
+    /// back, and holds nothing back.
+    pub fn forget(&mut self, reader: u32) {
+        self.section(Kind::Forgotten, 0, &reader.to_le_bytes());
+        self.facts.forgotten.push(reader);
+    }
+
     /// Changes of state, opaque to the log; given back at recovery in commit order. A draft may carry
     /// several sections (of several scopes); they come back one by one in the order they were added.
     pub fn state(&mut self, section: &[u8]) {
@@ -173,6 +180,12 @@ impl Draft {
         };
         self.section(kind, topic.0, &bytes);
         self.facts.topics.push(change);
+    }
+
+    /// Takes away a partition's events below an offset.
+    pub(crate) fn truncate(&mut self, truncation: Truncation) {
+        self.section(Kind::Truncated, 0, &wire::truncation_bytes(truncation));
+        self.facts.truncations.push(truncation);
     }
 
     /// Says that the log is closed in order.

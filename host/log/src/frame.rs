@@ -72,6 +72,10 @@ pub(crate) enum Kind {
     TopicDeleted = 7,
     /// Nothing: the log was closed in order.
     Closed = 8,
+    /// Where a partition starts from now on.
+    Truncated = 12,
+    /// All positions of a reader go.
+    Forgotten = 13,
     // Reserved: 9 timers, 10 dedup marks of producers, 11 outbox entries.
 }
 
@@ -86,6 +90,8 @@ impl Kind {
             Self::TopicAltered,
             Self::TopicDeleted,
             Self::Closed,
+            Self::Truncated,
+            Self::Forgotten,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)

@@ -1,11 +1,17 @@
-//! Keeps the manifest: seals, records snapshots, cuts the journal. One step at a time.
+//! Keeps the manifest: seals, records snapshots, retains, compacts, cuts the journal. One step at a time.
 
-use crate::manifest::{Manifest, ManifestStore, PartitionManifest, TopicManifest};
+mod compact;
+mod next;
+mod retain;
+
+use crate::manifest::{Manifest, ManifestStore, TopicManifest};
 use crate::sealer::{self, Job, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::SegmentMeta;
 use crate::sequencer::Sequencer;
 use crate::shard::{Shard, lock};
 use crate::{ReadLimit, SnapshotRef};
+use next::{Bounds, Compacted};
+use retain::{names_too_much, starts_behind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidemill_env::objects::Objects;
@@ -38,6 +44,8 @@ pub(crate) struct Keeper {
     objects: Objects,
     random: Random,
     kept: Mutex<Kept>,
+    /// Held while segments are written again.
+    compacting: Mutex<()>,
     snapshot_due: watch::Sender<bool>,
 }
 
@@ -47,6 +55,10 @@ struct Kept {
     manifest: Manifest,
     /// Uploaded and not yet named by a committed manifest.
     unnamed: Vec<SegmentMeta>,
+    /// Written again, and not yet part of a committed manifest.
+    compacted: Vec<Compacted>,
+    /// Objects that no committed manifest names any more, and that are still there.
+    gone: Vec<String>,
     /// Bytes that the journal had grown to when the newest snapshot was recorded.
     written_at_snapshot: u64,
 }
@@ -80,12 +92,15 @@ impl Keeper {
             store: found.store,
             manifest,
             unnamed: Vec::new(),
+            compacted: Vec::new(),
+            gone: Vec::new(),
             written_at_snapshot: 0,
         };
         let keeper = Self {
             objects: found.objects,
             random,
             kept: Mutex::new(kept),
+            compacting: Mutex::default(),
             snapshot_due: watch::Sender::new(false),
         };
         let mut kept = keeper.kept.lock().await;
@@ -158,18 +173,14 @@ impl Keeper {
 
     async fn keep_once(&self, shard: &Arc<Shard>, kept: &mut Kept) -> Result<()> {
         let orders = sealer::due(&facts(shard, kept), shard.clock.now(), seal_settings(shard));
-        let known = |topic: &TopicManifest| shard.topic(topic.topic.id).is_ok();
-        let deleted = !kept.manifest.topics.iter().all(known);
-        if orders.is_empty() && kept.unnamed.is_empty() && !deleted {
+        let pending = !kept.unnamed.is_empty() || !kept.compacted.is_empty();
+        if orders.is_empty() && !pending && !names_too_much(shard, &kept.manifest) {
+            self.delete_gone(kept).await;
             return Ok(());
         }
         self.write(shard, kept, orders).await?;
         let snapshot = kept.manifest.snapshot.clone();
-        self.commit(shard, kept, snapshot).await?;
-        if deleted {
-            self.remove_orphans(kept).await;
-        }
-        Ok(())
+        self.commit(shard, kept, snapshot).await
     }
 
     /// Writes and uploads segments; nothing names them yet.
@@ -197,6 +208,8 @@ impl Keeper {
                 match segment {
                     Ok(segment) => kept.unnamed.push(segment),
                     Err(_) if shard.topic(order.at.topic).is_err() => {}
+                    // All of it was taken away meanwhile.
+                    Err(_) if starts_behind(shard, order) => {}
                     Err(error) => failed = Err(error),
                 }
             }
@@ -237,9 +250,13 @@ impl Keeper {
             }
             return Err(error);
         }
+        let named = std::mem::take(&mut kept.unnamed);
+        let compacted = std::mem::take(&mut kept.compacted);
+        let about_to_be = compacted.iter().flat_map(|it| &it.segments).chain(&named);
+        let dropped = next::dropped(&kept.manifest, about_to_be, &manifest);
+        kept.gone.extend(dropped);
         kept.manifest = manifest;
         kept.manifest.number = kept.store.number();
-        let named = std::mem::take(&mut kept.unnamed);
         shard.meters.sealed(named.len());
         for segment in named {
             let at = PartitionId {
@@ -250,6 +267,7 @@ impl Keeper {
                 lock(&partition).archive(segment);
             }
         }
+        self.publish_compacted(shard, &kept.manifest, &compacted);
         let snapshot = kept
             .manifest
             .snapshot
@@ -258,7 +276,22 @@ impl Keeper {
         if let Err(error) = shard.cut(kept.manifest.commit, snapshot) {
             tracing::warn!(%error, "a journal file can't be cut off");
         }
+        self.delete_gone(kept).await;
         Ok(())
+    }
+
+    /// Deletes objects that no committed manifest names; readers that still want one find out that
+    /// something else has taken its place. What can't be deleted now is tried again, and at the next
+    /// start at the latest.
+    async fn delete_gone(&self, kept: &mut Kept) {
+        let mut left = Vec::new();
+        for path in std::mem::take(&mut kept.gone) {
+            if let Err(error) = self.objects.delete(&path).await {
+                tracing::warn!(%error, path, "an object that isn't needed any more can't be deleted");
+                left.push(path);
+            }
+        }
+        kept.gone = left;
     }
 
     fn manifest(&self, shard: &Arc<Shard>, kept: &Kept, snapshot: Option<SnapshotRef>) -> Manifest {
@@ -269,27 +302,19 @@ impl Keeper {
             .map(|topic| (topic.topic.id, topic))
             .collect();
         let captured = shard.with_sequencer(Captured::of);
-        let topics = captured.topics.into_iter().map(|(topic, ends)| {
+        let topics = captured.topics.into_iter().map(|(topic, bounds)| {
             let before = known.remove(&topic.id);
-            let partition = |(number, end): (u32, u64)| {
+            let partition = |(number, bounds): (u32, Bounds)| {
                 let before = before.and_then(|topic| topic.partitions.get(number as usize));
-                let mut partition: PartitionManifest = before.cloned().unwrap_or_default();
-                partition.end = end;
                 let at = PartitionId {
                     topic: topic.id,
                     partition: number,
                 };
-                for segment in kept
-                    .unnamed
-                    .iter()
-                    .filter(|segment| place_of(segment) == at)
-                {
-                    partition.archived_end = segment.end;
-                    partition.segments.push(segment.clone());
-                }
-                partition
+                let compacted = kept.compacted.iter().filter(|it| it.at == at);
+                let sealed = kept.unnamed.iter().filter(|it| place_of(it) == at);
+                next::partition(before, bounds, compacted, sealed)
             };
-            let partitions = (0..).zip(ends).map(partition).collect();
+            let partitions = (0..).zip(bounds).map(partition).collect();
             TopicManifest {
                 topic: (*topic).clone(),
                 partitions,
@@ -308,6 +333,7 @@ impl Keeper {
         }
     }
 
+    /// Only before anything is uploaded: what isn't named yet looks like an orphan.
     async fn remove_orphans(&self, kept: &Kept) {
         match sealer::remove_orphans(&self.objects, &kept.manifest).await {
             Ok(0) => {}
@@ -333,18 +359,25 @@ impl Keeper {
 struct Captured {
     commit: CommitSeq,
     next_topic: u32,
-    topics: Vec<(Arc<crate::Topic>, Vec<u64>)>,
+    topics: Vec<(Arc<crate::Topic>, Vec<Bounds>)>,
     positions: Vec<crate::Position>,
     entries: BTreeMap<String, bytes::Bytes>,
 }
 
 impl Captured {
     fn of(sequencer: &Sequencer) -> Self {
-        let ends = |known: &crate::sequencer::TopicEnds| (known.topic.clone(), known.ends.clone());
+        let bounds = |known: &crate::sequencer::TopicEnds| {
+            let both = known.starts.iter().zip(&known.ends);
+            let bounds = both.map(|(start, end)| Bounds {
+                start: *start,
+                end: *end,
+            });
+            (known.topic.clone(), bounds.collect())
+        };
         Self {
             commit: sequencer.last(),
             next_topic: sequencer.next_topic(),
-            topics: sequencer.topics().map(ends).collect(),
+            topics: sequencer.topics().map(bounds).collect(),
             positions: sequencer.positions(),
             entries: sequencer.entries().clone(),
         }
@@ -384,7 +417,8 @@ fn facts(shard: &Arc<Shard>, kept: &Kept) -> Vec<PartitionFacts> {
             };
             let partition = lock(partition);
             let unnamed = kept.unnamed.iter().rfind(|segment| place_of(segment) == at);
-            let archived_end = unnamed.map_or(partition.archived_end(), |segment| segment.end);
+            let archived_end = partition.archived_end();
+            let archived_end = unnamed.map_or(archived_end, |it| archived_end.max(it.end));
             let (bytes, oldest) = partition.unsealed_from(archived_end);
             if let Some(oldest) = oldest {
                 let (end, oldest) = (partition.end(), Timestamp::from_micros(oldest));

@@ -8,6 +8,7 @@
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
 mod buffers;
+mod compaction;
 mod contract;
 mod draft;
 mod frame;
@@ -19,6 +20,7 @@ mod meters;
 mod open;
 mod paths;
 mod read;
+mod retention;
 mod sealer;
 mod segment;
 mod sequencer;
@@ -31,7 +33,7 @@ mod topic;
 mod wire;
 
 pub use contract::{
-    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, Written,
+    Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, TimeOf, Written,
 };
 pub use draft::{Advance, Draft};
 pub use log::Log;

@@ -4,12 +4,12 @@ use crate::draft::Draft;
 use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
-use crate::sequencer::{Sequencer, TopicChange, topic_not_found};
+use crate::sequencer::{Sequencer, TopicChange, Truncation, out_of_range, topic_not_found};
 use crate::shard::{Shard, lock, stopped};
 use crate::threads::Threads;
 use crate::{
     Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats, Ticket,
-    Topic, TopicSettings, read,
+    TimeOf, Topic, TopicSettings, read,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,13 +118,58 @@ impl Log {
         read::read_memory(&self.inner.shard, at, from, limit)
     }
 
-    /// The first offset whose event time is at least `time`, by lookup over all of the partition;
-    /// the end if there is none (S-LOG-01).
+    /// The first offset whose time of that kind is at least `time`, by lookup over all of the
+    /// partition; the end if there is none.
     ///
     /// # Errors
     /// As [`Log::read`].
-    pub async fn offset_at(&self, at: PartitionId, time: Timestamp) -> Result<u64> {
-        read::offset_at(&self.inner.shard, &self.inner.objects, at, time).await
+    pub async fn offset_at(
+        &self,
+        at: PartitionId,
+        time: Timestamp,
+        time_of: TimeOf,
+    ) -> Result<u64> {
+        read::offset_at(&self.inner.shard, &self.inner.objects, at, time, time_of).await
+    }
+
+    /// Takes away a partition's events below an offset; nothing if it starts behind it already.
+    /// Durable when it returns; the objects go in the background. Answers what is left.
+    ///
+    /// # Errors
+    /// `OutOfRange` above the committed end; `NotFound`.
+    pub async fn truncate(&self, at: PartitionId, before: u64) -> Result<Range> {
+        let range = self.range(at)?;
+        if before > range.end {
+            return Err(out_of_range(before, range.start, range.end));
+        }
+        if before > range.start {
+            loop {
+                match self.inner.shard.truncate(Truncation { at, before }) {
+                    Ok(ticket) => break ticket.durable().await?,
+                    Err(error) if error.kind == ErrorKind::Busy => self.room().await,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.range(at)
+    }
+
+    /// What one partition holds.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn range(&self, at: PartitionId) -> Result<Range> {
+        let partition = self.inner.shard.partition(at)?;
+        let range = lock(&partition).range(at.partition);
+        Ok(range)
+    }
+
+    /// Compacts what is due now, as it is done in the background.
+    ///
+    /// # Errors
+    /// `Unavailable` when storage can't be read or written; `Corrupt`; `Fenced`. What failed is as it was.
+    pub async fn compact(&self) -> Result<()> {
+        self.inner.keeper.compact(&self.inner.shard).await
     }
 
     /// The committed (durable) end of a partition, as it moves. It closes when the topic is deleted.

@@ -12,6 +12,11 @@ pub(crate) struct Meters {
     syncs: Counter,
     sync_seconds: Histogram,
     segments: Counter,
+    compacted_events: Counter,
+    compacted_bytes: Counter,
+    compactions: Counter,
+    truncated_events: Counter,
+    truncated_bytes: Counter,
     /// Bytes of journal files that can't be cut yet.
     pub(crate) journal_bytes: Gauge,
     /// Bytes of events in memory.
@@ -39,6 +44,31 @@ impl Meters {
                 "Time to write and sync one group.",
                 Histogram::new(buckets),
             ),
+            compacted_events: metrics.add(
+                "compacted_events",
+                "Events that compaction took away.",
+                Counter::default(),
+            ),
+            compacted_bytes: metrics.add(
+                "compacted_bytes",
+                "Bytes of segments that compaction made room of.",
+                Counter::default(),
+            ),
+            compactions: metrics.add(
+                "compactions",
+                "Compactions of a partition.",
+                Counter::default(),
+            ),
+            truncated_events: metrics.add(
+                "truncated_events",
+                "Offsets taken away at the start of partitions, by retention or on request.",
+                Counter::default(),
+            ),
+            truncated_bytes: metrics.add(
+                "truncated_bytes",
+                "Bytes taken away with them.",
+                Counter::default(),
+            ),
             segments: metrics.add("segments_sealed", "Segments written.", Counter::default()),
             journal_bytes: metrics.add(
                 "journal_kept_bytes",
@@ -64,6 +94,17 @@ impl Meters {
         self.events.inc_by(group.iter().map(rows).sum());
         self.syncs.inc();
         self.sync_seconds.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn compacted(&self, events: u64, bytes: u64) {
+        self.compactions.inc();
+        self.compacted_events.inc_by(events);
+        self.compacted_bytes.inc_by(bytes);
+    }
+
+    pub(crate) fn truncated(&self, events: u64, bytes: u64) {
+        self.truncated_events.inc_by(events);
+        self.truncated_bytes.inc_by(bytes);
     }
 
     pub(crate) fn sealed(&self, segments: usize) {

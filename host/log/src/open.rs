@@ -4,7 +4,7 @@ use crate::frame::{Head, Kind};
 use crate::journal::{self, Found, Pool};
 use crate::manifest::Manifest;
 use crate::meters::Meters;
-use crate::sequencer::{Facts, Sequenced, Sequencer, TopicChange, TopicEnds};
+use crate::sequencer::{Facts, Sequenced, Sequencer, TopicChange, TopicEnds, Truncation};
 use crate::shard::{Shard, Start, TopicPartitions, Used, apply_topic, lock};
 use crate::tail::{Partition, Place};
 use crate::{Recovery, Settings, wire};
@@ -255,6 +255,11 @@ impl<'r> Replay<'r> {
                 .iter()
                 .map(|partition| partition.end)
                 .collect(),
+            starts: known
+                .partitions
+                .iter()
+                .map(|partition| partition.start)
+                .collect(),
         };
         Self {
             base: manifest.commit.0,
@@ -281,6 +286,9 @@ impl<'r> Replay<'r> {
         }
         for slice in &found.head.slices {
             self.place(found, slice);
+        }
+        if stamp.seq > self.base {
+            facts.truncations.iter().for_each(|it| self.truncate(*it));
         }
         let used = self
             .journal
@@ -333,6 +341,15 @@ impl<'r> Replay<'r> {
         Ok(())
     }
 
+    fn truncate(&self, truncation: Truncation) {
+        let topic = self.topics.get(&truncation.at.topic);
+        let partition =
+            topic.and_then(|topic| topic.partitions.get(truncation.at.partition as usize));
+        if let Some(partition) = partition {
+            lock(partition).truncate(truncation.before);
+        }
+    }
+
     fn place(&mut self, found: &Found<'_>, slice: &crate::frame::Slice) {
         let end = slice.base + u64::from(slice.rows);
         let topic = self.topics.get(&TopicId(slice.topic));
@@ -373,6 +390,12 @@ fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
             Kind::Advance => facts
                 .advances
                 .push(wire::read_advance(bytes).ok_or_else(wrong)?),
+            Kind::Forgotten => facts
+                .forgotten
+                .push(wire::read_forgotten(bytes).ok_or_else(wrong)?),
+            Kind::Truncated => facts
+                .truncations
+                .push(wire::read_truncation(bytes).ok_or_else(wrong)?),
             Kind::State => states.push(bytes),
             Kind::Entry => facts
                 .entries

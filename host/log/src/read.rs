@@ -1,11 +1,13 @@
 //! One ordered view over segments, journal and tail: nothing twice, nothing skipped at the borders.
 
+use crate::segment::SegmentMeta;
+use crate::sequencer::out_of_range;
 use crate::shard::{Shard, lock};
 use crate::tail::{Source, Taken};
-use crate::{Read, ReadLimit, segment};
+use crate::{Read, ReadLimit, TimeOf, segment};
 use std::sync::Arc;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Error, ErrorKind, PartitionId, Result, Timestamp, limits};
+use tidemill_types::{Error, ErrorKind, Event, PartitionId, Result, Timestamp, limits};
 
 /// See [`crate::Log::read`].
 pub(crate) async fn read(
@@ -26,6 +28,9 @@ pub(crate) async fn read(
         let source = shard.source(at, read.next, left)?;
         let taken = match source {
             Source::End => break,
+            // It was taken away while it was read; what was read before that stands.
+            Source::Below(_) if read.next > from => break,
+            Source::Below(start) => return Err(out_of_range(read.next, start, end)),
             Source::Gap(next) => {
                 read.next = next;
                 continue;
@@ -36,7 +41,10 @@ pub(crate) async fn read(
                 in_background(move || shard.read_places(at, &places, from, left)).await?
             }
             Source::Segment(segment) => {
-                let batches = segment::read(objects, &segment, read.next, left).await?;
+                let batches = match segment::read(objects, &segment, read.next, left).await {
+                    Err(error) if is_replaced(shard, at, &segment, &error)? => continue,
+                    batches => batches?,
+                };
                 let mut taken = Taken::new(read.next, left);
                 batches.iter().for_each(|batch| taken.take(batch));
                 // Compaction may have left nothing behind this offset.
@@ -82,7 +90,7 @@ pub(crate) fn read_memory(
             next: from,
             end,
         }),
-        Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
+        Source::Below(_) | Source::Journal(_) | Source::Segment(_) | Source::Gap(_) => None,
     }
 }
 
@@ -92,6 +100,7 @@ pub(crate) async fn offset_at(
     objects: &Objects,
     at: PartitionId,
     time: Timestamp,
+    time_of: TimeOf,
 ) -> Result<u64> {
     let limit = ReadLimit {
         events: limits::READ_EVENTS,
@@ -101,18 +110,28 @@ pub(crate) async fn offset_at(
     let mut from = lock(&partition).start();
     loop {
         if let Source::Segment(segment) = shard.source(at, from, limit)? {
-            let may_have = segment.max_time >= time.micros();
-            if may_have
-                && let Some(offset) = segment::offset_at(objects, &segment, from, time).await?
-            {
-                return Ok(offset);
+            match segment::offset_at(objects, &segment, from, time, time_of).await {
+                Ok(Some(offset)) => return Ok(offset),
+                Ok(None) => from = segment.end,
+                Err(error) if is_replaced(shard, at, &segment, &error)? => {}
+                Err(error) => return Err(error),
             }
-            from = segment.end;
             continue;
         }
-        let read = read(shard, objects, at, from, limit).await?;
+        let read = match read(shard, objects, at, from, limit).await {
+            // Its start has moved meanwhile.
+            Err(error) if error.kind == ErrorKind::OutOfRange => {
+                from = from.max(lock(&partition).start());
+                continue;
+            }
+            read => read?,
+        };
         let mut events = read.batches.iter().flat_map(|batch| batch.iter());
-        if let Some(event) = events.find(|event| event.row.time >= time) {
+        let time_of = |event: &Event<'_>| match time_of {
+            TimeOf::Event => event.row.time,
+            TimeOf::Ingest => event.ingest_time,
+        };
+        if let Some(event) = events.find(|event| time_of(event) >= time) {
             return Ok(event.offset);
         }
         if read.next >= read.end {
@@ -122,18 +141,24 @@ pub(crate) async fn offset_at(
     }
 }
 
+/// Whether a segment couldn't be read because it is no longer part of the partition: compaction has
+/// written its events elsewhere, or they were taken away.
+fn is_replaced(
+    shard: &Shard,
+    at: PartitionId,
+    segment: &SegmentMeta,
+    error: &Error,
+) -> Result<bool> {
+    let partition = shard.partition(at)?;
+    Ok(error.code == segment::ABSENT && !lock(&partition).has_segment(&segment.path))
+}
+
 fn check_range(shard: &Shard, at: PartitionId, from: u64) -> Result<u64> {
     let partition = shard.partition(at)?;
     let partition = lock(&partition);
     let (start, end) = (partition.start(), partition.end());
     if from < start || from > end {
-        return Err(Error::new(
-            ErrorKind::OutOfRange,
-            "offset-out-of-range",
-            format!(
-                "offset {from} is not between the start {start} and the end {end} of the partition"
-            ),
-        ));
+        return Err(out_of_range(from, start, end));
     }
     Ok(end)
 }

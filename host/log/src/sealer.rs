@@ -160,7 +160,7 @@ impl Job {
 }
 
 /// A file that goes when it is no longer needed; the object may be another name of it.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -318,11 +318,11 @@ fn rows_that_fit(batch: &Batch, day: i64, room: u64) -> usize {
         .unwrap_or(batch.len())
 }
 
-/// Deletes segments that `manifest` doesn't name: what a crash left between upload and manifest, and
-/// everything of deleted topics, so that a plain listing of a topic shows each event once. Answers how
+/// Deletes segments that `manifest` doesn't name: what a crash left between upload and manifest, or
+/// between manifest and deletion, so that a plain listing of a topic shows each event once. Answers how
 /// many it deleted.
 ///
-/// Only for the owner, after it committed `manifest` and while it uploads nothing: an object that is
+/// Only for the owner, after it committed `manifest` and before it uploads anything: an object that is
 /// about to be named looks like one that nobody will name. Objects with other names than segments have
 /// are left alone.
 ///

@@ -6,7 +6,9 @@ use crate::{AckMode, Advance, Position, Topic};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidemill_types::{CommitSeq, Error, PartitionId, Result, Timestamp, TopicId, TopicName};
+use tidemill_types::{
+    CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId, TopicName,
+};
 
 /// What a transaction wants, apart from its bytes.
 #[derive(Clone, Default)]
@@ -15,7 +17,32 @@ pub(crate) struct Facts {
     pub(crate) advances: Vec<Advance>,
     pub(crate) entries: Vec<(String, Option<Bytes>)>,
     pub(crate) topics: Vec<TopicChange>,
+    pub(crate) truncations: Vec<Truncation>,
+    /// Readers whose positions go.
+    pub(crate) forgotten: Vec<u32>,
     pub(crate) has_state: bool,
+}
+
+impl Facts {
+    /// Whether all it does is to take things away, so that it may be appended to a full disk.
+    pub(crate) fn makes_room(&self) -> bool {
+        let deletes = |change: &TopicChange| matches!(change, TopicChange::Deleted(_));
+        let takes = !self.truncations.is_empty() || !self.topics.is_empty();
+        let brings = !self.slices.is_empty()
+            || !self.advances.is_empty()
+            || !self.entries.is_empty()
+            || !self.forgotten.is_empty()
+            || self.has_state;
+        takes && !brings && self.topics.iter().all(deletes)
+    }
+}
+
+/// A partition's events below an offset go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Truncation {
+    pub(crate) at: PartitionId,
+    /// Offset of the first event that stays.
+    pub(crate) before: u64,
 }
 
 /// A change to the topics.
@@ -39,6 +66,8 @@ pub(crate) struct TopicEnds {
     pub(crate) topic: Arc<Topic>,
     /// First offset not yet given out, per partition.
     pub(crate) ends: Vec<u64>,
+    /// First offset that is kept, per partition.
+    pub(crate) starts: Vec<u64>,
 }
 
 /// Everything that follows from the frames so far.
@@ -96,16 +125,33 @@ impl Sequencer {
             let earlier = facts.advances[..nth].iter().rfind(same);
             let position = match earlier {
                 Some(earlier) => earlier.to,
+                None if facts.forgotten.contains(&advance.reader) => 0,
                 None => self.position(advance),
             };
             if position != advance.from {
                 return Err(moved(advance, position));
             }
         }
+        for truncation in &facts.truncations {
+            self.check_partition(truncation.at.topic, truncation.at.partition)?;
+            self.check_truncation(*truncation)?;
+        }
         facts
             .topics
             .iter()
             .try_for_each(|change| self.check_topic(change))
+    }
+
+    fn check_truncation(&self, truncation: Truncation) -> Result<()> {
+        let (start, end) = (self.start(truncation.at), self.end(truncation.at));
+        match end.is_some_and(|end| truncation.before <= end) {
+            true => Ok(()),
+            false => Err(out_of_range(
+                truncation.before,
+                start.unwrap_or_default(),
+                end.unwrap_or_default(),
+            )),
+        }
     }
 
     fn check_partition(&self, topic: TopicId, partition: u32) -> Result<()> {
@@ -167,6 +213,9 @@ impl Sequencer {
                 *end += u64::from(slice.rows);
             }
         }
+        for reader in facts.forgotten.drain(..) {
+            self.positions.remove(&reader);
+        }
         for advance in facts.advances.drain(..) {
             let at = PartitionId {
                 topic: advance.topic,
@@ -181,8 +230,21 @@ impl Sequencer {
                 None => self.entries.remove(&key),
             };
         }
+        for truncation in &facts.truncations {
+            self.truncate(*truncation);
+        }
         for change in &facts.topics {
             self.apply_topic(change);
+        }
+    }
+
+    fn truncate(&mut self, truncation: Truncation) {
+        let topic = self.topics.get_mut(&truncation.at.topic);
+        let starts = topic.map(|topic| &mut topic.starts);
+        if let Some(start) =
+            starts.and_then(|starts| starts.get_mut(truncation.at.partition as usize))
+        {
+            *start = truncation.before.max(*start);
         }
     }
 
@@ -192,11 +254,13 @@ impl Sequencer {
                 self.next_topic = self.next_topic.max(topic.id.0 + 1);
                 self.names.insert(topic.name.clone(), topic.id);
                 let ends = vec![0; topic.settings.partitions as usize];
+                let starts = ends.clone();
                 self.topics.insert(
                     topic.id,
                     TopicEnds {
                         topic: topic.clone(),
                         ends,
+                        starts,
                     },
                 );
             }
@@ -268,6 +332,23 @@ impl Sequencer {
             .copied()
     }
 
+    pub(crate) fn start(&self, at: PartitionId) -> Option<u64> {
+        self.topics
+            .get(&at.topic)?
+            .starts
+            .get(at.partition as usize)
+            .copied()
+    }
+
+    /// The position of the reader that is least far in a partition.
+    pub(crate) fn least_position(&self, at: PartitionId) -> Option<u64> {
+        let of_readers = self.positions.values();
+        of_readers
+            .filter_map(|of_reader| of_reader.get(&at))
+            .map(|(offset, _)| *offset)
+            .min()
+    }
+
     pub(crate) fn positions_of(&self, reader: u32) -> Vec<Position> {
         let of_reader = self.positions.get(&reader).into_iter().flatten();
         of_reader
@@ -301,6 +382,16 @@ fn moved(advance: &Advance, position: u64) -> Error {
         format!(
             "reader {} is at offset {position} of topic {}, partition {}, and not at {}: read its position again",
             advance.reader, advance.topic.0, advance.partition, advance.from
+        ),
+    )
+}
+
+pub(crate) fn out_of_range(offset: u64, start: u64, end: u64) -> Error {
+    Error::new(
+        ErrorKind::OutOfRange,
+        "offset-out-of-range",
+        format!(
+            "offset {offset} is not between the start {start} and the end {end} of the partition"
         ),
     )
 }

@@ -3,6 +3,7 @@
 
 mod flush;
 mod local;
+mod truncate;
 mod upkeep;
 
 pub(crate) use flush::Flushed;
@@ -11,7 +12,7 @@ use crate::buffers::Buffers;
 use crate::draft::Draft;
 use crate::frame;
 use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
-use crate::sequencer::{Sequencer, TopicChange, partition_not_found, topic_not_found};
+use crate::sequencer::{Facts, Sequencer, TopicChange, partition_not_found, topic_not_found};
 use crate::tail::Partition;
 use crate::{Settings, Ticket, Topic, Written};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -175,7 +176,7 @@ impl Shard {
         let now = self.clock.now();
         let mut inbox = self.inbox();
         let admitted = inbox
-            .admit(self.settings.in_flight_bytes.as_usize())
+            .admit(self.settings.in_flight_bytes.as_usize(), draft.facts())
             .and_then(|()| inbox.sequencer.check(draft.facts()));
         if let Err(error) = admitted {
             return Err((error, draft));
@@ -201,6 +202,7 @@ impl Shard {
             body,
             bytes,
             has_state,
+            truncations: facts.truncations,
             waiting,
         });
         let first = inbox.queue.len() == 1;
@@ -284,7 +286,7 @@ impl Shard {
 }
 
 impl Inbox {
-    fn admit(&self, most: usize) -> Result<()> {
+    fn admit(&self, most: usize, facts: &Facts) -> Result<()> {
         match self.condition {
             Condition::Open => {}
             Condition::Closing => {
@@ -295,7 +297,7 @@ impl Inbox {
             }
             Condition::Failed => return Err(stopped()),
         }
-        if self.storage_full {
+        if self.storage_full && !facts.makes_room() {
             return Err(Error::new(
                 ErrorKind::StorageFull,
                 "storage-full",

@@ -1,6 +1,10 @@
 //! The whole log in one thread over a simulated disk and bucket, driven and broken as a seed decides,
-//! beside a model of what must be true.
+//! beside a model of what must be true:
+//! what is acknowledged is there, what retention and compaction may not take is there, a start never
+//! goes back.
 
+mod check;
+mod keeping;
 mod model;
 mod world;
 
@@ -43,9 +47,30 @@ fn the_same_seed_twice_ends_the_same() {
 }
 
 #[test]
+fn events_are_really_taken_away() {
+    let (mut compacted, mut retained) = (0, 0);
+    for seed in 0..100 {
+        let mut world = World::new(seed, Faulty::Nothing);
+        world.run().expect("a good run");
+        compacted += world.taken.compacted;
+        retained += world.taken.retained;
+    }
+    assert!(compacted > 100, "{compacted} events by compaction");
+    assert!(retained > 100, "{retained} events by retention");
+}
+
+#[test]
 fn a_disk_whose_syncs_do_nothing_is_found_out() {
     let found = (0..100)
         .filter(|seed| World::new(*seed, Faulty::Syncs).run().is_err())
         .count();
     assert!(found > 50, "only {found} of 100 runs noticed");
+}
+
+#[test]
+fn objects_that_are_deleted_before_the_manifest_are_found_out() {
+    let found = (0..200)
+        .filter(|seed| World::new(*seed, Faulty::Deletes).run().is_err())
+        .count();
+    assert!(found > 10, "only {found} of 200 runs noticed");
 }

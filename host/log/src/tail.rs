@@ -63,6 +63,8 @@ pub(crate) enum Source {
     Journal(Vec<Place>),
     /// In this segment.
     Segment(Arc<SegmentMeta>),
+    /// Nowhere: the partition starts at this later offset.
+    Below(u64),
     /// Nowhere: the reader is at the end.
     End,
     /// Lost or compacted away; they go on at this offset.
@@ -230,8 +232,40 @@ impl Partition {
 
     /// A segment was committed.
     pub(crate) fn archive(&mut self, segment: SegmentMeta) {
-        self.archived_end = segment.end;
-        self.segments.push(Arc::new(segment));
+        self.archived_end = self.archived_end.max(segment.end);
+        if segment.end > self.start {
+            self.segments.push(Arc::new(segment));
+        }
+        self.let_go();
+    }
+
+    /// Compaction has replaced segments.
+    pub(crate) fn replace_segments(&mut self, segments: &[SegmentMeta]) {
+        let left = segments.iter().filter(|segment| segment.end > self.start);
+        self.segments = left.cloned().map(Arc::new).collect();
+    }
+
+    /// Whether a segment is part of it.
+    pub(crate) fn has_segment(&self, path: &str) -> bool {
+        self.segments.iter().any(|segment| segment.path == path)
+    }
+
+    /// Events below an offset go. Answers how many offsets and about how many bytes that were.
+    pub(crate) fn truncate(&mut self, before: u64) -> (u64, u64) {
+        let (events, bytes) = (before.saturating_sub(self.start), self.range(0).bytes);
+        if events == 0 {
+            return (0, 0);
+        }
+        self.start = before;
+        self.end = self.end.max(before);
+        self.segments.retain(|segment| segment.end > before);
+        self.archived_end = self.archived_end.max(before);
+        self.let_go();
+        (events, bytes.saturating_sub(self.range(0).bytes))
+    }
+
+    /// Forgets places that nobody needs any more.
+    fn let_go(&mut self) {
         while self
             .places
             .front()
@@ -248,6 +282,9 @@ impl Partition {
 
     /// Where events from `from` on are; those in memory are taken at once.
     pub(crate) fn source(&self, from: u64, limit: ReadLimit) -> Source {
+        if from < self.start {
+            return Source::Below(self.start);
+        }
         if from >= self.end {
             return Source::End;
         }
@@ -320,4 +357,64 @@ fn join(places: &mut VecDeque<Place>, place: Place) {
         }
     }
     places.push_back(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::TopicId;
+
+    fn segment(first: u64, end: u64) -> SegmentMeta {
+        SegmentMeta {
+            topic: TopicId(1),
+            partition: 0,
+            first,
+            end,
+            events: end - first,
+            bytes: 100,
+            path: format!("{first}"),
+            min_time: 0,
+            max_time: 0,
+            min_ingest: 0,
+            max_ingest: 0,
+        }
+    }
+
+    fn place(first: u64, end: u64) -> Place {
+        Place {
+            first,
+            end,
+            bytes: (end - first) * 10,
+            time: 0,
+            file: first,
+            at: 0,
+            len: 1,
+        }
+    }
+
+    #[test]
+    fn a_segment_that_comes_after_its_events_went_is_no_part_of_it() {
+        let mut partition = Partition::new(0, 0, 0, Vec::new());
+        partition.push_place(place(0, 10));
+        partition.push_place(place(10, 20));
+        assert_eq!(partition.truncate(12), (12, 120));
+        assert_eq!((partition.start(), partition.archived_end()), (12, 12));
+        assert_eq!(partition.range(0).bytes, 80);
+        assert_eq!(partition.oldest_file(), Some(10), "the other isn't needed");
+        partition.archive(segment(0, 10));
+        assert_eq!(
+            (partition.archived_end(), partition.segments().len()),
+            (12, 0)
+        );
+        partition.archive(segment(10, 15));
+        assert_eq!(
+            (partition.archived_end(), partition.segments().len()),
+            (15, 1)
+        );
+        assert_eq!(partition.truncate(11), (0, 0), "a start never goes back");
+        assert_eq!(partition.start(), 12);
+        assert_eq!(partition.truncate(15), (3, 100));
+        assert!(partition.segments().is_empty());
+        assert_eq!(partition.missing(), None);
+    }
 }

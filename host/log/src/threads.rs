@@ -18,6 +18,7 @@ pub(crate) struct Threads {
     flusher: JoinHandle<()>,
     preparer: JoinHandle<()>,
     housekeeper: tokio::task::JoinHandle<()>,
+    compactor: tokio::task::JoinHandle<()>,
     _directory: Arc<Lock>,
 }
 
@@ -51,10 +52,12 @@ impl Threads {
             spawn("journal", Box::new(work))?
         };
         let housekeeper = tokio::spawn(keep_house(shard.clone(), keeper.clone()));
+        let compactor = tokio::spawn(compact(shard.clone(), keeper.clone()));
         Ok(Self {
             flusher,
             preparer,
             housekeeper,
+            compactor,
             _directory: directory,
         })
     }
@@ -62,6 +65,7 @@ impl Threads {
     /// Waits until they have ended; the shard is closing.
     pub(crate) fn join(self) {
         self.housekeeper.abort();
+        self.compactor.abort();
         for thread in [self.flusher, self.preparer] {
             if thread.join().is_err() {
                 tracing::error!("a thread of the journal panicked");
@@ -110,6 +114,16 @@ async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
         shard.clock.sleep(HOUSEKEEPING).await;
         shard.check_space();
         shard.meter();
+        keeper.retain(&shard);
         keeper.keep(&shard).await;
+    }
+}
+
+async fn compact(shard: Arc<Shard>, keeper: Arc<Keeper>) {
+    loop {
+        shard.clock.sleep(shard.settings.compaction_interval).await;
+        if let Err(error) = keeper.compact(&shard).await {
+            tracing::warn!(%error, "compaction failed and will be tried again");
+        }
     }
 }

@@ -25,9 +25,9 @@ pub struct TopicSettings {
     pub key: Option<String>,
     /// Where the event time comes from.
     pub time: TimeFrom,
-    /// What may be dropped; kept, not yet acted on.
+    /// What may be dropped.
     pub retention: Retention,
-    /// How old events go; kept, not yet acted on.
+    /// How old events go.
     pub cleanup: Cleanup,
     /// What an acknowledgement means.
     pub ack: AckMode,
@@ -92,13 +92,33 @@ pub enum TimeUnit {
     Nanos,
 }
 
-/// How long and how much is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// How long and how much is kept, of each partition and in whole segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// Events older than this may go.
+    /// A segment goes when its newest event was committed this long ago.
     pub age: Option<Duration>,
-    /// Above this the oldest may go.
+    /// The oldest segment goes when the others have this much without it.
     pub bytes: Option<ByteSize>,
+    /// A segment that a reader still needs stays this much longer.
+    pub hold_for: Option<Duration>,
+    /// How long compaction keeps a tombstone once it has taken away what the tombstone deletes.
+    pub tombstone_age: Duration,
+}
+
+impl Retention {
+    /// What [`Retention::tombstone_age`] is if nobody says otherwise.
+    pub const TOMBSTONE_AGE: Duration = Duration::from_secs(86_400);
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            age: None,
+            bytes: None,
+            hold_for: None,
+            tombstone_age: Self::TOMBSTONE_AGE,
+        }
+    }
 }
 
 /// How old events go.
@@ -106,8 +126,22 @@ pub struct Retention {
 pub enum Cleanup {
     /// By retention.
     Delete,
-    /// Latest per key stays.
+    /// The latest of each key stays; retention takes nothing.
     Compact,
+    /// Both.
+    CompactDelete,
+}
+
+impl Cleanup {
+    /// Whether earlier events of a key go.
+    pub fn compacts(self) -> bool {
+        self != Self::Delete
+    }
+
+    /// Whether retention takes old events.
+    pub fn deletes(self) -> bool {
+        self != Self::Compact
+    }
 }
 
 /// What an acknowledgement means.

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! advance   u32 reader, u32 topic, u32 partition, u64 from, u64 to, note
+//! truncated u32 topic, u32 partition, u64 offset of the first event that stays
+//! forgotten u32 reader
 //! entry     u8 1 = set, 0 = removed; u32 key length, key, value
 //! topic     JSON; fields that later versions add are ignored by earlier ones only if they may be
 //! ```
 
+use crate::sequencer::Truncation;
 use crate::{
     AckMode, Advance, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tidemill_types::{ByteSize, Error, Result, TopicId};
+use tidemill_types::{ByteSize, Error, PartitionId, Result, TopicId};
 
 pub(crate) fn advance_bytes(advance: &Advance) -> Vec<u8> {
     let mut out = Vec::with_capacity(28 + advance.note.len());
@@ -34,6 +37,28 @@ pub(crate) fn read_advance(mut bytes: &[u8]) -> Option<Advance> {
         to: take_u64(&mut bytes)?,
         note: Bytes::copy_from_slice(bytes),
     })
+}
+
+pub(crate) fn truncation_bytes(truncation: Truncation) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16);
+    out.extend_from_slice(&truncation.at.topic.0.to_le_bytes());
+    out.extend_from_slice(&truncation.at.partition.to_le_bytes());
+    out.extend_from_slice(&truncation.before.to_le_bytes());
+    out
+}
+
+pub(crate) fn read_truncation(mut bytes: &[u8]) -> Option<Truncation> {
+    let topic = TopicId(take_u32(&mut bytes)?);
+    let partition = take_u32(&mut bytes)?;
+    let before = take_u64(&mut bytes)?;
+    bytes.is_empty().then_some(Truncation {
+        at: PartitionId { topic, partition },
+        before,
+    })
+}
+
+pub(crate) fn read_forgotten(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 pub(crate) fn entry_bytes(key: &str, value: Option<&[u8]>) -> Vec<u8> {
@@ -84,6 +109,9 @@ struct TopicWire {
     retention_age_micros: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retention_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold_for_micros: Option<u64>,
+    tombstone_age_micros: u64,
     cleanup: CleanupWire,
     ack: AckWire,
 }
@@ -118,6 +146,7 @@ enum UnitWire {
 enum CleanupWire {
     Delete,
     Compact,
+    CompactDelete,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -149,14 +178,14 @@ pub(crate) fn topic_bytes(topic: &Topic) -> Vec<u8> {
                 unit: unit_wire(*unit),
             },
         },
-        retention_age_micros: settings
-            .retention
-            .age
-            .map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+        retention_age_micros: settings.retention.age.map(micros),
         retention_bytes: settings.retention.bytes.map(|bytes| bytes.0),
+        hold_for_micros: settings.retention.hold_for.map(micros),
+        tombstone_age_micros: micros(settings.retention.tombstone_age),
         cleanup: match settings.cleanup {
             Cleanup::Delete => CleanupWire::Delete,
             Cleanup::Compact => CleanupWire::Compact,
+            Cleanup::CompactDelete => CleanupWire::CompactDelete,
         },
         ack: match settings.ack {
             AckMode::Fsync => AckWire::Fsync,
@@ -197,10 +226,13 @@ pub(crate) fn read_topic(bytes: &[u8]) -> Result<Topic> {
             retention: Retention {
                 age: wire.retention_age_micros.map(Duration::from_micros),
                 bytes: wire.retention_bytes.map(ByteSize),
+                hold_for: wire.hold_for_micros.map(Duration::from_micros),
+                tombstone_age: Duration::from_micros(wire.tombstone_age_micros),
             },
             cleanup: match wire.cleanup {
                 CleanupWire::Delete => Cleanup::Delete,
                 CleanupWire::Compact => Cleanup::Compact,
+                CleanupWire::CompactDelete => Cleanup::CompactDelete,
             },
             ack: match wire.ack {
                 AckWire::Fsync => AckMode::Fsync,
@@ -208,6 +240,10 @@ pub(crate) fn read_topic(bytes: &[u8]) -> Result<Topic> {
             },
         },
     })
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn unit_wire(unit: TimeUnit) -> UnitWire {

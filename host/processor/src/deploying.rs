@@ -15,7 +15,7 @@ use crate::{Deploy, Deployed, KeepState};
 use check::Checked;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidemill_log::{Advance, Draft, Format, Topic, TopicSettings};
+use tidemill_log::{Advance, Draft, Format, TimeOf, Topic, TopicSettings};
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{Error, PartitionId, Result, TopicId, TopicName};
 use tidemill_wasm::Component;
@@ -246,7 +246,7 @@ async fn offsets(inner: &Inner, topic: &Topic, start: Start, ends: &Ends) -> Res
             Start::Earliest => range.start,
             // A topic made after the request is new as a whole.
             Start::Latest => known.copied().unwrap_or_default().max(range.start),
-            Start::At(time) => log.offset_at(at, time).await?,
+            Start::At(time) => log.offset_at(at, time, TimeOf::Event).await?,
         });
     }
     Ok(offsets)

@@ -318,6 +318,12 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
             topic.name
         ));
     }
+    if emit.key.is_none() && topic.settings.cleanup.compacts() {
+        return Some(format!(
+            "topic {:?} is compacted by key, but an event emitted to it has none",
+            topic.name
+        ));
+    }
     if topic.settings.format != Format::Json {
         return None;
     }

@@ -44,6 +44,12 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
             .as_ref()
             .map(|why| format!("partition {} of {}: {why}", task.partition, task.topic));
     }
+    if status == FunctionStatus::Running && counts.cut_off > 0 {
+        let missed = counts.cut_off;
+        status_reason = Some(format!(
+            "cut off: {missed} events were taken away before they were read"
+        ));
+    }
     FunctionReport {
         name: name.clone(),
         version: record.version,
@@ -71,8 +77,9 @@ fn role_report(
         .positions(reader(function.record.function(), role))
     {
         let note = Note::decode(&position.note).unwrap_or_default();
-        if role == Role::Main {
-            *counts = counts.plus(note.counts);
+        match role {
+            Role::Main => *counts = counts.plus(note.counts),
+            Role::Repartition => counts.cut_off += note.counts.cut_off,
         }
         notes.insert(position.at, (position.offset, note));
     }
@@ -90,7 +97,10 @@ fn role_report(
             partition: range.partition,
         };
         let (position, note) = notes.get(&at).copied().unwrap_or_default();
-        let lag = range.end.saturating_sub(position);
+        // What is gone can't be read any more: it is no lag.
+        let missed = range.start.saturating_sub(position);
+        counts.cut_off += missed;
+        let lag = range.end.saturating_sub(position + missed);
         let why = function
             .tasks
             .iter()
@@ -106,8 +116,9 @@ fn role_report(
             lag_seconds: if lag == 0 {
                 0.0
             } else {
-                age(parts, at, position, &note)
+                age(parts, at, position + missed, &note)
             },
+            cut_off: note.counts.cut_off + missed,
             watermark: note.watermark(function.manifest.time.disorder),
             status: match why {
                 Some(_) => FunctionStatus::Retrying,

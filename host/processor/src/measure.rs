@@ -17,6 +17,7 @@ pub(crate) struct FunctionMetrics {
     filtered: Counters,
     skipped: Counters,
     dead_letters: Counters,
+    cut_off: Counters,
     errors: Counters,
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
@@ -31,6 +32,7 @@ pub(crate) struct Meter {
     filtered: Counter,
     skipped: Counter,
     dead_letters: Counter,
+    cut_off: Counter,
     invocations: Counter,
     seconds: Histogram,
 }
@@ -48,6 +50,10 @@ impl FunctionMetrics {
             filtered: counters("filtered", "Events without effect."),
             skipped: counters("skipped", "Events passed over."),
             dead_letters: counters("dead_letters", "Events that became dead letters."),
+            cut_off: counters(
+                "cut_off",
+                "Offsets taken away before the function read them.",
+            ),
             errors: counters("errors", "Failed tries, by kind."),
             invocations: counters("invocations", "Calls of the function."),
             seconds: metrics.add(
@@ -70,6 +76,7 @@ impl FunctionMetrics {
             filtered: counter(&self.filtered),
             skipped: counter(&self.skipped),
             dead_letters: counter(&self.dead_letters),
+            cut_off: counter(&self.cut_off),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
         }
@@ -85,6 +92,11 @@ impl Meter {
         self.skipped.inc_by(after.skipped - before.skipped);
         self.dead_letters
             .inc_by(after.dead_lettered - before.dead_lettered);
+    }
+
+    /// Counts what was taken away before it was read.
+    pub(crate) fn cut_off(&self, missed: u64) {
+        self.cut_off.inc_by(missed);
     }
 
     /// Counts a call.

@@ -5,9 +5,9 @@
 //! note, little endian:
 //!   0  u8   version = 1
 //!   1  7 bytes 0
-//!   8  7 × u64: in, emitted, filtered, skipped, dead lettered, late, effective
-//!  64  i64  highest event time seen that may move the watermark; the least i64: none
-//!  72  i64  ingest time of the last event read; the least i64: none
+//!   8  8 × u64: in, emitted, filtered, skipped, dead lettered, late, effective, cut off
+//!  72  i64  highest event time seen that may move the watermark; the least i64: none
+//!  80  i64  ingest time of the last event read; the least i64: none
 //! ```
 
 use crate::Counts;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tidemill_types::{Error, Result, Timestamp};
 
 const VERSION: u8 = 1;
-const BYTES: usize = 80;
+const BYTES: usize = 88;
 
 /// A task's running totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,8 +55,8 @@ impl Note {
         for (at, count) in self.counts.kept().into_iter().enumerate() {
             out[8 + at * 8..16 + at * 8].copy_from_slice(&count.to_le_bytes());
         }
-        out[64..72].copy_from_slice(&self.seen.unwrap_or(none).micros().to_le_bytes());
-        out[72..80].copy_from_slice(&self.ingested.unwrap_or(none).micros().to_le_bytes());
+        out[72..80].copy_from_slice(&self.seen.unwrap_or(none).micros().to_le_bytes());
+        out[80..88].copy_from_slice(&self.ingested.unwrap_or(none).micros().to_le_bytes());
         out
     }
 
@@ -94,10 +94,11 @@ impl Note {
                 dead_lettered: count(4),
                 late: count(5),
                 effective: count(6),
+                cut_off: count(7),
                 retrying: 0,
             },
-            seen: time(64),
-            ingested: time(72),
+            seen: time(72),
+            ingested: time(80),
         })
     }
 }
@@ -116,6 +117,7 @@ mod tests {
                 dead_lettered: 5,
                 late: 6,
                 effective: 7,
+                cut_off: 8,
                 retrying: 0,
             },
             seen: Some(Timestamp::from_micros(-1)),
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn notes_have_golden_bytes() {
         let mut golden = vec![1, 0, 0, 0, 0, 0, 0, 0];
-        for count in 1..=7 {
+        for count in 1..=8 {
             golden.extend_from_slice(&[count, 0, 0, 0, 0, 0, 0, 0]);
         }
         golden.extend_from_slice(&[255; 8]);
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn foreign_notes_are_refused() {
-        assert!(Note::decode(&[1; 79]).is_err());
+        assert!(Note::decode(&[1; 87]).is_err());
         let mut later = full().encode();
         later[0] = 2;
         assert!(Note::decode(&later).is_err());

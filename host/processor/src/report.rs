@@ -21,13 +21,15 @@ pub struct Counts {
     pub late: u64,
     /// Events that led to at least one effect.
     pub effective: u64,
+    /// Offsets that were taken away, by retention or by somebody, before they were read; not part of `in`.
+    pub cut_off: u64,
     /// Events being retried at this moment.
     pub retrying: u64,
 }
 
 impl Counts {
     /// The counts that are kept with a position, in the order of the note.
-    pub(crate) fn kept(&self) -> [u64; 7] {
+    pub(crate) fn kept(&self) -> [u64; 8] {
         [
             self.events_in,
             self.emitted,
@@ -36,6 +38,7 @@ impl Counts {
             self.dead_lettered,
             self.late,
             self.effective,
+            self.cut_off,
         ]
     }
 
@@ -49,6 +52,7 @@ impl Counts {
             dead_lettered: self.dead_lettered + other.dead_lettered,
             late: self.late + other.late,
             effective: self.effective + other.effective,
+            cut_off: self.cut_off + other.cut_off,
             retrying: self.retrying + other.retrying,
         }
     }
@@ -113,6 +117,8 @@ pub struct TaskReport {
     pub lag: u64,
     /// Age of the oldest event not yet read; 0 without lag.
     pub lag_seconds: f64,
+    /// Offsets that were taken away before it read them.
+    pub cut_off: u64,
     /// Its watermark, if it has one.
     pub watermark: Option<Timestamp>,
     /// Status.

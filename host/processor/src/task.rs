@@ -5,6 +5,7 @@
 pub(crate) mod driver;
 mod invoke;
 mod repartition;
+mod skipped;
 mod transaction;
 
 use crate::attempts::Next;
@@ -208,7 +209,7 @@ impl Task {
     /// once for many batches. Answers that there were none.
     pub(crate) fn fetched(&mut self, read: Read) -> Option<Slice> {
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
-            return Some(Slice::Idle);
+            return self.feed(read);
         }
         self.ahead = Some(read);
         None
@@ -217,7 +218,12 @@ impl Task {
     /// Takes events that were read.
     fn feed(&mut self, read: Read) -> Option<Slice> {
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
-            return Some(Slice::Idle);
+            if read.next == self.position {
+                return Some(Slice::Idle);
+            }
+            // Compaction left nothing up to there.
+            self.pass_over(read.next, self.note);
+            return None;
         }
         let by_key = self.role == Role::Main && self.deployment.by_key.is_some();
         let most = self.deployment.manifest.retry.attempts;

@@ -9,6 +9,7 @@ mod sse;
 mod tests;
 
 pub(crate) use event::{json_or_base64, text_or_base64};
+pub(crate) use position::out_of_range;
 
 use crate::app::{App, Shared};
 use crate::budget::Hold;
@@ -31,6 +32,7 @@ pub(crate) const QUERY: &[&str] = &[
     "cursor",
     "from",
     "time",
+    "time_of",
     "limit",
     "max_bytes",
     "wait",

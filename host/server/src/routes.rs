@@ -86,6 +86,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         JSON,
     ),
     operation(
+        "delete",
+        "/v1/topics/{topic}/events",
+        "Takes away a partition's events below an offset.",
+        topics::TRUNCATE_QUERY,
+        NOTHING,
+        JSON,
+    ),
+    operation(
         "get",
         "/v1/topics/{topic}/events",
         "Reads events.",
@@ -209,7 +217,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 
 /// The router over all of them.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let topic_events = post(ingest::post).get(read::get);
+    let topic_events = post(ingest::post).get(read::get).delete(topics::truncate);
     Router::new()
         .route("/v1/topics", get(topics::list))
         .route(

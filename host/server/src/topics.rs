@@ -1,8 +1,11 @@
-//! `/v1/topics`: create, list, describe, change, delete.
+//! `/v1/topics`: create, list, describe, change, truncate, delete.
 
 mod settings;
 #[cfg(test)]
 mod tests;
+mod truncate;
+
+pub(crate) use truncate::{TRUNCATE_QUERY, truncate};
 
 use crate::app::Shared;
 use crate::body::{json_answer, read_json};

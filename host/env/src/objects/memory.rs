@@ -25,6 +25,7 @@ pub struct Faults {
 pub struct MemoryObjects {
     objects: Mutex<BTreeMap<String, Bytes>>,
     faults: Mutex<Faults>,
+    left: Mutex<Option<u64>>,
     random: Random,
     conditional: bool,
 }
@@ -41,6 +42,7 @@ impl MemoryObjects {
         Self {
             objects: Mutex::default(),
             faults: Mutex::default(),
+            left: Mutex::default(),
             random,
             conditional: true,
         }
@@ -58,6 +60,11 @@ impl MemoryObjects {
     /// From now on.
     pub fn set_faults(&self, faults: Faults) {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// After so many requests none is answered any more, as if whoever asks had died; `None` lifts it.
+    pub fn die_after(&self, requests: Option<u64>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = requests;
     }
 
     /// All paths, in order, without faults.
@@ -79,6 +86,12 @@ impl MemoryObjects {
     }
 
     async fn fate(&self) -> Fate {
+        if let Some(left) = &mut *self.left.lock().unwrap_or_else(PoisonError::into_inner) {
+            match left.checked_sub(1) {
+                Some(less) => *left = less,
+                None => return Fate::Failed,
+            }
+        }
         let faults = *self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         if faults == Faults::default() {
             return Fate::Good;

@@ -54,6 +54,31 @@ fn frame(mut draft: Draft, nonce: u64, stamp: Stamp) -> Vec<u8> {
 }
 
 #[test]
+fn what_takes_away_has_golden_bytes() {
+    let mut draft = Draft::new();
+    draft.truncate(crate::sequencer::Truncation {
+        at: tidemill_types::PartitionId {
+            topic: TopicId(3),
+            partition: 2,
+        },
+        before: 0x0102_0304,
+    });
+    draft.forget(9);
+    draft.lay_out(1 << 26).expect("fits");
+    let (body, _) = draft.into_parts();
+    let golden = [
+        &[3, 0, 0, 0, 2, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0][..],
+        &[9, 0, 0, 0],
+        // Kind 12 at 0, 16 bytes; kind 13 at 16, 4 bytes.
+        &[12, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0],
+        &[0; 12],
+        &[13, 0, 0, 0, 16, 0, 0, 0, 4, 0, 0, 0],
+        &[0; 12],
+    ];
+    assert_eq!(body.bytes, golden.concat());
+}
+
+#[test]
 fn a_frame_has_golden_bytes() {
     let shown: Vec<String> = golden_frame()
         .chunks(16)

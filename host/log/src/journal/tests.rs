@@ -351,6 +351,14 @@ fn a_full_disk_refuses_commits_while_reads_go_on_and_recovers() {
         last = Some(commit().expect("there is room in the file"));
     }
     assert_eq!(commit().err().expect("full").kind, ErrorKind::StorageFull);
+    let at = tidemill_types::PartitionId {
+        topic: TOPIC,
+        partition: 0,
+    };
+    let truncation = crate::sequencer::Truncation { at, before: 0 };
+    shard
+        .truncate(truncation)
+        .expect("what makes room is taken");
     let mut last = last.expect("waits").durable.expect("waits");
     assert!(last.try_recv().is_err(), "not acknowledged");
     let readable = events(&shard);

@@ -4,7 +4,7 @@ use super::{FILE_HEAD, JournalFile, Pool, disk_error};
 use crate::buffers::Buffers;
 use crate::draft::Body;
 use crate::frame::{self, Stamp};
-use crate::sequencer::Sequenced;
+use crate::sequencer::{Sequenced, Truncation};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidemill_types::Result;
@@ -21,6 +21,8 @@ pub(crate) struct Queued {
     /// Bytes of the whole frame.
     pub(crate) bytes: usize,
     pub(crate) has_state: bool,
+    /// Partitions that start later from now on.
+    pub(crate) truncations: Vec<Truncation>,
     /// Who waits for it.
     pub(crate) waiting: Option<oneshot::Sender<Result<()>>>,
 }

@@ -1,3 +1,4 @@
+mod keeping;
 mod sealing;
 
 use super::*;
@@ -367,13 +368,13 @@ async fn too_much_in_flight_is_busy_until_there_is_room() {
     };
     assert_eq!(read_all(&log, at, MUCH).await, numbered(values(0..200)));
     assert_eq!(
-        log.offset_at(at, Timestamp::from_micros(0))
+        log.offset_at(at, Timestamp::from_micros(0), TimeOf::Event)
             .await
             .expect("found"),
         0
     );
     assert_eq!(
-        log.offset_at(at, Timestamp::from_micros(1))
+        log.offset_at(at, Timestamp::from_micros(1), TimeOf::Event)
             .await
             .expect("found"),
         200

@@ -14,7 +14,7 @@ use crate::segment::SegmentMeta;
 use crate::{Position, SnapshotRef, Topic};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tidemill_types::{CommitSeq, Error, Result, TopicId};
+use tidemill_types::{CommitSeq, Error, Result, Timestamp, TopicId};
 
 /// Everything a start needs to know besides the journal's frames after [`Manifest::commit`].
 #[derive(Clone, PartialEq, Debug)]
@@ -57,8 +57,19 @@ pub(crate) struct PartitionManifest {
     pub(crate) archived_end: u64,
     /// First offset not committed as of [`Manifest::commit`].
     pub(crate) end: u64,
+    /// How far it is compacted, in offset order; empty if it never was.
+    pub(crate) cleaned: Vec<Cleaned>,
     /// Its segments in offset order.
     pub(crate) segments: Vec<SegmentMeta>,
+}
+
+/// A stretch of offsets in which each key comes at most once, from where the one before it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cleaned {
+    /// Offset behind it.
+    pub(crate) end: u64,
+    /// When that became so; `None` if no tombstones are in it.
+    pub(crate) since: Option<Timestamp>,
 }
 
 impl Manifest {
@@ -96,9 +107,14 @@ impl PartitionManifest {
             free_from = segment.end;
             rising && segment.topic == topic && segment.partition == partition
         });
+        let stretches = self.cleaned.windows(2);
+        let cleaned_in_order = stretches.into_iter().all(|two| two[0].end < two[1].end);
+        let cleaned_end = self.cleaned.last().map_or(0, |cleaned| cleaned.end);
         segments_in_order
+            && cleaned_in_order
+            && cleaned_end <= self.archived_end
             && free_from <= self.archived_end
-            && self.start <= self.end
+            && self.start <= self.archived_end
             && self.archived_end <= self.end
     }
 }

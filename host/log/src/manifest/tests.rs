@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Random;
 use tidemill_env::objects::{Faults, MemoryObjects, Objects};
-use tidemill_types::{ByteSize, ErrorKind, PartitionId};
+use tidemill_types::{ByteSize, ErrorKind, PartitionId, Timestamp};
 
 fn segment(topic: u32, first: u64, end: u64) -> SegmentMeta {
     SegmentMeta {
@@ -35,14 +35,26 @@ fn sample() -> Manifest {
         retention: Retention {
             age: Some(Duration::from_secs(7)),
             bytes: Some(ByteSize::mib(1)),
+            hold_for: Some(Duration::from_secs(9)),
+            ..Retention::default()
         },
-        cleanup: Cleanup::Compact,
+        cleanup: Cleanup::CompactDelete,
         ..TopicSettings::default()
     };
     let partition = PartitionManifest {
         start: 3,
         archived_end: 30,
         end: u64::MAX,
+        cleaned: vec![
+            Cleaned {
+                end: 10,
+                since: None,
+            },
+            Cleaned {
+                end: 20,
+                since: Some(Timestamp::from_micros(-1)),
+            },
+        ],
         segments: vec![segment(4, 0, 10), segment(4, 12, 30)],
     };
     let topic = Topic {
@@ -77,7 +89,7 @@ fn sample() -> Manifest {
     }
 }
 
-const GOLDEN: &str = r#"{"format":1,"crc32c":"fc988356","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"cleanup":"compact","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3}}}"#;
+const GOLDEN: &str = r#"{"format":1,"crc32c":"6080b6d3","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"hold_for_us":9000000,"tombstone_age_us":86400000000,"cleanup":"compact_delete","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"cleaned":[{"end":10,"since":null},{"end":20,"since":-1}],"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3}}}"#;
 
 #[test]
 fn format_1_has_golden_bytes() {
@@ -101,12 +113,15 @@ fn later_formats_and_other_fields_are_refused() {
 #[test]
 fn contradictions_are_refused_on_both_sides() {
     type Break = fn(&mut Manifest);
-    let breaks: [Break; 6] = [
+    let breaks: [Break; 9] = [
         |m| m.next_topic = 4,
         |m| m.topics[0].topic.settings.partitions = 3,
         |m| m.topics[0].partitions[0].segments.swap(0, 1),
         |m| m.topics[0].partitions[0].archived_end = 29,
         |m| m.topics[0].partitions[0].end = 29,
+        |m| m.topics[0].partitions[0].start = 31,
+        |m| m.topics[0].partitions[0].cleaned.swap(0, 1),
+        |m| m.topics[0].partitions[0].cleaned[1].end = 31,
         |m| m.topics[0].partitions[0].segments[0].partition = 1,
     ];
     for (i, broken) in breaks.iter().enumerate() {

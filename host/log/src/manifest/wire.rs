@@ -1,7 +1,7 @@
 //! Manifests as JSON: `{"format":1,"crc32c":"…","manifest":{…}}`, the checksum over the inner object's
 //! bytes as they stand.
 
-use super::{Manifest, PartitionManifest, TopicManifest};
+use super::{Cleaned, Manifest, PartitionManifest, TopicManifest};
 use crate::segment::SegmentMeta;
 use crate::{
     AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic,
@@ -14,7 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidemill_types::{ByteSize, CommitSeq, Error, ErrorKind, PartitionId, Result, TopicId};
+use tidemill_types::{
+    ByteSize, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId,
+};
 
 /// The format written and the newest one read.
 const FORMAT: u32 = 1;
@@ -86,6 +88,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest> {
     Ok(manifest)
 }
 
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn checksum(text: &str) -> String {
     format!("{:08x}", crc_fast::crc32_iscsi(text.as_bytes()))
 }
@@ -114,6 +120,8 @@ struct WireTopic {
     time: WireTime,
     retention_us: Option<u64>,
     retention_bytes: Option<u64>,
+    hold_for_us: Option<u64>,
+    tombstone_age_us: u64,
     cleanup: WireCleanup,
     ack: WireAck,
     partitions: Vec<WirePartition>,
@@ -125,7 +133,16 @@ struct WirePartition {
     start: u64,
     archived_end: u64,
     end: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cleaned: Vec<WireCleaned>,
     segments: Vec<WireSegment>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireCleaned {
+    end: u64,
+    since: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -174,7 +191,7 @@ macro_rules! words {
     };
 }
 words!(WireFormat, Format: Json, Bytes);
-words!(WireCleanup, Cleanup: Delete, Compact);
+words!(WireCleanup, Cleanup: Delete, Compact, CompactDelete);
 words!(WireAck, AckMode: Fsync, Memory);
 words!(WireUnit, TimeUnit: Rfc3339, Seconds, Millis, Micros, Nanos);
 
@@ -264,11 +281,10 @@ impl From<&TopicManifest> for WireTopic {
             format: settings.format.into(),
             key: settings.key.clone(),
             time: WireTime::from(&settings.time),
-            retention_us: settings
-                .retention
-                .age
-                .map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+            retention_us: settings.retention.age.map(micros),
             retention_bytes: settings.retention.bytes.map(|bytes| bytes.0),
+            hold_for_us: settings.retention.hold_for.map(micros),
+            tombstone_age_us: micros(settings.retention.tombstone_age),
             cleanup: settings.cleanup.into(),
             ack: settings.ack.into(),
             partitions: partitions.iter().map(WirePartition::from).collect(),
@@ -289,6 +305,8 @@ impl WireTopic {
             retention: Retention {
                 age: self.retention_us.map(Duration::from_micros),
                 bytes: self.retention_bytes.map(ByteSize),
+                hold_for: self.hold_for_us.map(Duration::from_micros),
+                tombstone_age: Duration::from_micros(self.tombstone_age_us),
             },
             cleanup: self.cleanup.into(),
             ack: self.ack.into(),
@@ -313,6 +331,7 @@ impl From<&PartitionManifest> for WirePartition {
             start: partition.start,
             archived_end: partition.archived_end,
             end: partition.end,
+            cleaned: partition.cleaned.iter().map(WireCleaned::from).collect(),
             segments: partition.segments.iter().map(WireSegment::from).collect(),
         }
     }
@@ -337,7 +356,26 @@ impl WirePartition {
             start: self.start,
             archived_end: self.archived_end,
             end: self.end,
+            cleaned: self.cleaned.into_iter().map(Cleaned::from).collect(),
             segments: self.segments.into_iter().map(segment).collect(),
+        }
+    }
+}
+
+impl From<&Cleaned> for WireCleaned {
+    fn from(cleaned: &Cleaned) -> Self {
+        Self {
+            end: cleaned.end,
+            since: cleaned.since.map(Timestamp::micros),
+        }
+    }
+}
+
+impl From<WireCleaned> for Cleaned {
+    fn from(wire: WireCleaned) -> Self {
+        Self {
+            end: wire.end,
+            since: wire.since.map(Timestamp::from_micros),
         }
     }
 }

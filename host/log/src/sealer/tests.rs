@@ -281,6 +281,7 @@ async fn only_what_the_manifest_names_stays() {
         start: 0,
         archived_end: 6,
         end: 9,
+        cleaned: Vec::new(),
         segments: vec![kept.clone()],
     };
     let manifest = Manifest {

@@ -2,7 +2,7 @@
 
 use super::rows::Rows;
 use super::{SegmentMeta, schema};
-use crate::ReadLimit;
+use crate::{ReadLimit, TimeOf};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -27,6 +27,9 @@ const TAIL_BYTES: u64 = 64 << 10;
 const GAP_BYTES: u64 = 256 << 10;
 /// Most event bytes of one answer, whatever the limit says; a packed block has a largest size.
 const ANSWER_BYTES: usize = 16 << 20;
+/// The code of the error for an object that isn't there: compaction or retention may have taken it
+/// away while it was read.
+pub(crate) const ABSENT: &str = "segment-absent";
 /// Rows decoded at a time.
 const ROWS: usize = 1024;
 
@@ -59,7 +62,7 @@ pub(crate) async fn read(
     Ok(vec![rows.into_batch()])
 }
 
-/// The first offset from `from` on whose event time is at least `time`.
+/// The first offset from `from` on whose time of that kind is at least `time`.
 ///
 /// # Errors
 /// As [`read`].
@@ -68,23 +71,25 @@ pub(crate) async fn offset_at(
     meta: &SegmentMeta,
     from: u64,
     time: Timestamp,
+    time_of: TimeOf,
 ) -> Result<Option<u64>> {
     let time = time.micros();
-    if meta.max_time < time || meta.end <= from {
+    let (latest, column) = match time_of {
+        TimeOf::Event => (meta.max_time, schema::EVENT_TS),
+        TimeOf::Ingest => (meta.max_ingest, schema::INGEST_TS),
+    };
+    if latest < time || meta.end <= from {
         return Ok(None);
     }
     let file = File::open(objects, meta).await?;
     for group in 0..file.metadata.num_row_groups() {
         let (_, last_offset) = file.bounds(group, schema::OFFSET)?;
-        let (_, latest) = file.bounds(group, schema::EVENT_TS)?;
+        let (_, latest) = file.bounds(group, column)?;
         if last_offset.cast_unsigned() < from || latest < time {
             continue;
         }
         let mut found = None;
-        let columns = [
-            schema::COLUMNS[schema::OFFSET],
-            schema::COLUMNS[schema::EVENT_TS],
-        ];
+        let columns = [schema::COLUMNS[schema::OFFSET], schema::COLUMNS[column]];
         file.decode(group, 0..file.rows(group), &columns, |columns| {
             let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
             let times = columns
@@ -105,6 +110,47 @@ pub(crate) async fn offset_at(
         }
     }
     Ok(None)
+}
+
+/// Key and offset of each event from an offset on, in order, until `each` says `false`. Nothing else
+/// is fetched.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) async fn scan_keys(
+    objects: &Objects,
+    meta: &SegmentMeta,
+    from: u64,
+    mut each: impl FnMut(Option<&[u8]>, u64) -> bool,
+) -> Result<bool> {
+    let file = File::open(objects, meta).await?;
+    let columns = [
+        schema::COLUMNS[schema::OFFSET],
+        schema::COLUMNS[schema::KEY],
+    ];
+    let mut more = true;
+    for group in 0..file.metadata.num_row_groups() {
+        let (_, last) = file.bounds(group, schema::OFFSET)?;
+        if last.cast_unsigned() < from {
+            continue;
+        }
+        file.decode(group, 0..file.rows(group), &columns, |columns| {
+            let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
+            let keys = columns.column(1).as_binary_opt::<i32>();
+            let (offsets, keys) = offsets
+                .zip(keys)
+                .ok_or_else(|| Error::corrupt("it has other columns"))?;
+            let rows = offsets.values().iter().zip(keys.iter());
+            let mut rows = rows.map(|(offset, key)| (offset.cast_unsigned(), key));
+            more = rows.all(|(offset, key)| offset < from || each(key, offset));
+            Ok(more)
+        })
+        .await?;
+        if !more {
+            break;
+        }
+    }
+    Ok(more)
 }
 
 /// A run of rows of the value column and the event bytes in it.
@@ -338,7 +384,9 @@ async fn fetch(objects: &Objects, meta: &SegmentMeta, ranges: &[Range<u64>]) -> 
     .await;
     let parts = parts.map_err(|error| match error.kind {
         tidemill_types::ErrorKind::NotFound => {
-            corrupt(meta, "the manifest names it, but the object is not there")
+            let mut error = corrupt(meta, "the manifest names it, but the object is not there");
+            error.code = ABSENT;
+            error
         }
         _ => error,
     })?;

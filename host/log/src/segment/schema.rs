@@ -23,7 +23,11 @@ pub(super) const COLUMNS: [&str; 8] = [
 /// Place of a column in [`COLUMNS`].
 pub(super) const OFFSET: usize = 1;
 /// See [`OFFSET`].
+pub(super) const INGEST_TS: usize = 2;
+/// See [`OFFSET`].
 pub(super) const EVENT_TS: usize = 3;
+/// See [`OFFSET`].
+pub(super) const KEY: usize = 4;
 /// See [`OFFSET`].
 pub(super) const VALUE: usize = 5;
 

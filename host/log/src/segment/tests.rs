@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Format, ReadLimit, Topic, TopicSettings};
+use crate::{Format, ReadLimit, TimeOf, Topic, TopicSettings};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::ops::Range;
@@ -283,10 +283,12 @@ proptest! {
             assert_eq!(stored.read_on(from, limit).await, expected);
 
             let time_at = events[cut].time;
-            for time in [time, time_at, i64::MIN] {
-                let expected = expected.iter().find(|e| e.time >= time).map(|e| e.offset);
-                let found = offset_at(&stored.objects, meta, from, Timestamp::from_micros(time)).await;
-                assert_eq!(found.expect("found"), expected);
+            for time in [time, time_at, events[cut].ingest, i64::MIN] {
+                let find = |time_of| offset_at(&stored.objects, meta, from, Timestamp::from_micros(time), time_of);
+                let by_event = expected.iter().find(|e| e.time >= time).map(|e| e.offset);
+                assert_eq!(find(TimeOf::Event).await.expect("found"), by_event);
+                let by_ingest = expected.iter().find(|e| e.ingest >= time).map(|e| e.offset);
+                assert_eq!(find(TimeOf::Ingest).await.expect("found"), by_ingest);
             }
         });
     }
@@ -369,7 +371,7 @@ async fn row_groups_are_crossed_and_gaps_skipped() {
         assert!(seen[..expected.len()] == expected[..], "from {from}");
     }
     let late = Timestamp::from_micros(299_998_000);
-    let found = offset_at(&stored.objects, &stored.meta, 0, late)
+    let found = offset_at(&stored.objects, &stored.meta, 0, late, TimeOf::Event)
         .await
         .expect("found");
     assert_eq!(found, Some(300_000));

@@ -163,6 +163,7 @@ impl Shard {
                 memory.touched.push(partition.clone());
             }
         }
+        self.publish_truncations(&topics, &queued.truncations);
     }
 
     fn account_file(&self, file: &Arc<JournalFile>, group: &[Queued]) {

@@ -60,7 +60,7 @@ impl Shard {
                 Source::Memory(taken) => return Ok(taken),
                 Source::Journal(places) => return self.read_places(at, &places, from, limit),
                 Source::End => return Ok(Taken::new(from, limit)),
-                Source::Gap(next) => from = next,
+                Source::Gap(next) | Source::Below(next) => from = next,
                 Source::Segment(_) => {
                     return Err(Error::internal(format!(
                         "offset {from} is in a segment already"

@@ -78,6 +78,7 @@ impl Shard {
                     body,
                     bytes,
                     has_state: false,
+                    truncations: Vec::new(),
                     waiting: None,
                 });
             }

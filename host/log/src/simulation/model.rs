@@ -1,16 +1,27 @@
 //! What must be true, kept in the plainest way.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tidemill_types::PartitionId;
+use tidemill_types::{PartitionId, Timestamp, TopicId};
 
 /// One transaction as the model remembers it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Commit {
     pub(super) seq: u64,
-    pub(super) events: Vec<(PartitionId, u64, String)>,
+    pub(super) events: Vec<(PartitionId, u64, Fact)>,
     pub(super) advance: Option<(u32, PartitionId, u64)>,
     pub(super) entry: Option<(String, Option<String>)>,
     pub(super) state: Option<String>,
+    pub(super) truncation: Option<(PartitionId, u64)>,
+    pub(super) deleted: Option<TopicId>,
+}
+
+/// An event as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Fact {
+    pub(super) key: Option<&'static str>,
+    pub(super) value: Option<String>,
+    /// When it was committed.
+    pub(super) time: Timestamp,
 }
 
 /// All transactions, and which of them were acknowledged.
@@ -40,8 +51,8 @@ impl Model {
         Ok(())
     }
 
-    /// Values of a partition in offset order.
-    pub(super) fn values(&self, at: PartitionId) -> Vec<(u64, String)> {
+    /// Events of a partition in offset order.
+    pub(super) fn facts(&self, at: PartitionId) -> Vec<(u64, Fact)> {
         let events = self.commits.iter().flat_map(|commit| &commit.events);
         events
             .filter(|(place, ..)| *place == at)
@@ -49,11 +60,28 @@ impl Model {
             .collect()
     }
 
+    /// Where a partition starts once a commit is durable.
+    pub(super) fn start(&self, at: PartitionId, durable: u64) -> u64 {
+        let commits = self.commits.iter().filter(|commit| commit.seq <= durable);
+        let starts = commits.filter_map(|commit| commit.truncation);
+        starts
+            .filter(|(place, _)| *place == at)
+            .map(|(_, before)| before)
+            .max()
+            .unwrap_or(0)
+    }
+
     pub(super) fn positions(&self) -> BTreeMap<(u32, PartitionId), u64> {
-        let advances = self.commits.iter().filter_map(|commit| commit.advance);
-        advances
-            .map(|(reader, at, to)| ((reader, at), to))
-            .collect()
+        let mut positions = BTreeMap::new();
+        for commit in &self.commits {
+            if let Some((reader, at, to)) = commit.advance {
+                positions.insert((reader, at), to);
+            }
+            if let Some(topic) = commit.deleted {
+                positions.retain(|(_, at), _| at.topic != topic);
+            }
+        }
+        positions
     }
 
     pub(super) fn entries(&self) -> BTreeMap<String, String> {

@@ -1,12 +1,13 @@
 //! One simulated run: the parts, the steps, the checks.
 
-use super::model::{Commit, Model};
+use super::keeping::{EagerDeletes, Taken, topic_settings};
+use super::model::{Commit, Fact, Model};
 use crate::draft::{Advance, Draft};
 use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
-use crate::shard::{Flushed, Shard, lock};
-use crate::{ReadLimit, Recovery, Settings, SnapshotRef, Ticket, Topic, TopicSettings, read};
+use crate::shard::{Flushed, Shard};
+use crate::{ReadLimit, Recovery, Settings, SnapshotRef, Ticket, Topic, TopicSettings};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use tidemill_types::{
 };
 use tokio::sync::oneshot::error::TryRecvError;
 
-const PARTITIONS: u32 = 3;
-const STEPS: u64 = 30;
+pub(super) const PARTITIONS: u32 = 3;
+const STEPS: u64 = 40;
 const DISK_BYTES: u64 = 1 << 20;
-const MUCH: ReadLimit = ReadLimit {
+pub(super) const MUCH: ReadLimit = ReadLimit {
     events: usize::MAX,
     bytes: usize::MAX,
 };
@@ -31,27 +32,33 @@ const MUCH: ReadLimit = ReadLimit {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Faulty {
     Nothing,
+    /// Syncs do nothing.
     Syncs,
+    /// Objects are deleted before the manifest that doesn't name them is committed.
+    Deletes,
 }
 
 pub(super) struct World {
-    random: Random,
+    pub(super) random: Random,
     disk: SimDisk,
-    bucket: Arc<MemoryObjects>,
-    clock: Clock,
-    runtime: tokio::runtime::Runtime,
+    pub(super) bucket: Arc<MemoryObjects>,
+    pub(super) objects: Objects,
+    pub(super) clock: Clock,
+    pub(super) runtime: tokio::runtime::Runtime,
     dir: tempfile::TempDir,
-    running: Option<Running>,
-    model: Model,
-    topic: Option<TopicId>,
-    tickets: Vec<Ticket>,
-    trace: Vec<String>,
+    pub(super) running: Option<Running>,
+    pub(super) model: Model,
+    pub(super) topic: Option<TopicId>,
+    pub(super) settings: TopicSettings,
+    pub(super) tickets: Vec<Ticket>,
+    pub(super) trace: Vec<String>,
+    pub(super) taken: Taken,
     counter: u64,
 }
 
-struct Running {
-    shard: Arc<Shard>,
-    keeper: Keeper,
+pub(super) struct Running {
+    pub(super) shard: Arc<Shard>,
+    pub(super) keeper: Keeper,
     _held: Lock,
 }
 
@@ -82,9 +89,18 @@ impl World {
         if faulty == Faulty::Syncs {
             disk.break_syncs();
         }
+        let bucket = Arc::new(MemoryObjects::new(Random::seeded(seed ^ 0xb0c4e7)));
+        let objects = Objects::new(bucket.clone());
         Self {
             disk,
-            bucket: Arc::new(MemoryObjects::new(Random::seeded(seed ^ 0xb0c4e7))),
+            objects: match faulty {
+                Faulty::Deletes => {
+                    Objects::new(Arc::new(EagerDeletes(objects, Random::seeded(seed))))
+                }
+                Faulty::Nothing | Faulty::Syncs => objects,
+            },
+            bucket,
+            settings: topic_settings(&random),
             clock: Clock::manual(Timestamp::from_micros(1_700_000_000_000_000)),
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
@@ -95,6 +111,7 @@ impl World {
             topic: None,
             tickets: Vec::new(),
             trace: Vec::new(),
+            taken: Taken::default(),
             counter: 0,
             random,
         }
@@ -112,12 +129,13 @@ impl World {
         self.bucket.set_faults(Faults::default());
         self.disk.set_capacity(DISK_BYTES);
         self.crash()?;
-        self.check()
+        self.check()?;
+        self.check_bucket()
     }
 
     fn step(&mut self) -> Result<(), String> {
         self.clock.advance(1000);
-        match self.random.below(24) {
+        match self.random.below(31) {
             0..=9 => self.commit(),
             10..=14 => self.flush(),
             15 => self.seal(),
@@ -144,6 +162,11 @@ impl World {
                 });
                 Ok(())
             }
+            23 => self.truncate(),
+            24 => self.retain(),
+            25..=27 => self.compact(),
+            28 => self.keep(),
+            29 if self.pick(3) == 0 => self.delete_topic(),
             _ => {
                 self.shard().prepare_file();
                 self.check()
@@ -160,10 +183,14 @@ impl World {
             segment_bytes: ByteSize(1500),
             segment_age: Duration::from_secs(1),
             snapshot_bytes: ByteSize(4 << 10),
+            compaction_interval: Duration::from_secs(1),
+            compaction_percent: [0, 30, 100][self.pick(3)],
+            compaction_bytes: ByteSize([0, 200, 1 << 20][self.pick(3)]),
             reserve_bytes: ByteSize(4 << 10),
         };
         let mut states = States::default();
-        let objects = Objects::new(self.bucket.clone());
+        self.bucket.die_after(None);
+        let objects = self.objects.clone();
         let opening = async {
             let held = open::take_directory(&self.disk, &settings.dir)?;
             let found = Keeper::find(objects, &self.random).await?;
@@ -217,10 +244,7 @@ impl World {
         self.topic = known;
         if known.is_none() {
             let id = TopicId(self.shard().with_sequencer(|s| s.next_topic()));
-            let settings = TopicSettings {
-                partitions: PARTITIONS,
-                ..TopicSettings::default()
-            };
+            let settings = self.settings.clone();
             let mut draft = Draft::new();
             let topic = Arc::new(Topic { id, name, settings });
             draft.topic_change(crate::sequencer::TopicChange::Created(topic));
@@ -242,7 +266,7 @@ impl World {
         };
         let mut draft = Draft::new();
         let mut commit = Commit::default();
-        let mut values: Vec<(u32, String)> = Vec::new();
+        let mut values: Vec<(u32, Fact)> = Vec::new();
         for _ in 0..self.random.below(3) {
             let (rows, partitions) = self.rows(&mut values);
             draft
@@ -307,21 +331,28 @@ impl World {
         }
     }
 
-    fn rows(&mut self, values: &mut Vec<(u32, String)>) -> (PackedRows, Vec<u32>) {
+    fn rows(&mut self, values: &mut Vec<(u32, Fact)>) -> (PackedRows, Vec<u32>) {
         let (mut rows, mut partitions) = (PackedRows::default(), Vec::new());
         for _ in 0..=self.random.below(6) {
             let value = self.word();
             let partition = u32::try_from(self.pick(PARTITIONS as usize)).expect("small");
             let time = self.clock.now();
-            rows.push(time, Some(b"key"), Some(value.as_bytes()), [])
-                .expect("fits");
+            let key = [None, Some("a"), Some("b"), Some("c"), Some("")][self.pick(5)];
+            let value = (self.random.below(4) > 0).then_some(value);
+            rows.push(
+                time,
+                key.map(str::as_bytes),
+                value.as_deref().map(str::as_bytes),
+                [],
+            )
+            .expect("fits");
             partitions.push(partition);
-            values.push((partition, value));
+            values.push((partition, Fact { key, value, time }));
         }
         (rows, partitions)
     }
 
-    fn flush(&mut self) -> Result<(), String> {
+    pub(super) fn flush(&mut self) -> Result<(), String> {
         let flushed = self.shard().flush();
         self.trace.push(format!("flush: {flushed:?}"));
         let waiting = std::mem::take(&mut self.tickets);
@@ -340,7 +371,7 @@ impl World {
     }
 
     /// Flushes all there is; false if the log has no space or was started again.
-    fn flush_all(&mut self) -> Result<bool, String> {
+    pub(super) fn flush_all(&mut self) -> Result<bool, String> {
         loop {
             let before = self.trace.len();
             self.flush()?;
@@ -399,7 +430,7 @@ impl World {
     }
 
     /// The power goes.
-    fn crash(&mut self) -> Result<(), String> {
+    pub(super) fn crash(&mut self) -> Result<(), String> {
         self.trace.push("crash".into());
         self.forget();
         self.disk.crash();
@@ -407,7 +438,7 @@ impl World {
     }
 
     /// The process dies.
-    fn kill(&mut self) -> Result<(), String> {
+    pub(super) fn kill(&mut self) -> Result<(), String> {
         self.trace.push("kill".into());
         self.forget();
         self.disk.kill();
@@ -435,88 +466,7 @@ impl World {
         self.start()
     }
 
-    /// What can be read is what must be true.
-    fn check(&mut self) -> Result<(), String> {
-        let Some(running) = &self.running else {
-            return Ok(());
-        };
-        let shard = &running.shard;
-        let durable = shard.durable().borrow().0;
-        for (number, partition) in self
-            .topic
-            .iter()
-            .flat_map(|topic| partitions(shard, *topic))
-        {
-            let at = PartitionId {
-                topic: self.topic.expect("checked"),
-                partition: number,
-            };
-            let end = lock(&partition).end();
-            let mut expected = self.model.values(at);
-            expected.retain(|(offset, _)| *offset < end);
-            let limit = [
-                MUCH,
-                ReadLimit {
-                    events: 3,
-                    bytes: 100,
-                },
-            ][self.pick(2)];
-            let seen = self.read_all(shard, at, limit)?;
-            if seen != expected {
-                return Err(format!(
-                    "{at:?} up to {durable}: {seen:?} instead of {expected:?}"
-                ));
-            }
-        }
-        let positions = shard.with_sequencer(|s| s.positions());
-        let positions = positions
-            .iter()
-            .map(|p| ((p.reader, p.at), p.offset))
-            .collect();
-        if self.model.positions() != positions {
-            return Err(format!("positions are {positions:?}"));
-        }
-        let entries = shard.with_sequencer(|s| s.entries().clone());
-        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
-        let entries = entries
-            .into_iter()
-            .map(|(key, value)| (key, text(value)))
-            .collect();
-        if self.model.entries() != entries {
-            return Err(format!("entries are {entries:?}"));
-        }
-        self.trace.push(format!("checked at {durable}"));
-        Ok(())
-    }
-
-    fn read_all(
-        &self,
-        shard: &Arc<Shard>,
-        at: PartitionId,
-        limit: ReadLimit,
-    ) -> Result<Vec<(u64, String)>, String> {
-        let objects = Objects::new(self.bucket.clone());
-        let (mut from, mut all) = (0, Vec::new());
-        loop {
-            let reading = read::read(shard, &objects, at, from, limit);
-            let read = match self.runtime.block_on(reading) {
-                Ok(read) => read,
-                // No answer from the bucket: ask again.
-                Err(error) if error.kind == ErrorKind::Unavailable => continue,
-                Err(error) => return Err(format!("reading {at:?} from {from}: {error}")),
-            };
-            for event in read.batches.iter().flat_map(|batch| batch.iter()) {
-                let value = String::from_utf8_lossy(event.row.value.unwrap_or_default());
-                all.push((event.offset, value.into_owned()));
-            }
-            if read.next >= read.end {
-                return Ok(all);
-            }
-            from = read.next;
-        }
-    }
-
-    fn shard(&self) -> Arc<Shard> {
+    pub(super) fn shard(&self) -> Arc<Shard> {
         self.running
             .as_ref()
             .expect("running between steps")
@@ -524,7 +474,7 @@ impl World {
             .clone()
     }
 
-    fn pick(&self, choices: usize) -> usize {
+    pub(super) fn pick(&self, choices: usize) -> usize {
         usize::try_from(self.random.below(choices as u64)).expect("small")
     }
 
@@ -536,33 +486,24 @@ impl World {
     }
 }
 
-fn partitions(
-    shard: &Shard,
-    topic: TopicId,
-) -> Vec<(u32, Arc<std::sync::Mutex<crate::tail::Partition>>)> {
-    let partitions = shard
-        .topic(topic)
-        .map(|topic| topic.partitions.clone())
-        .unwrap_or_default();
-    (0..).zip(partitions).collect()
-}
-
 /// Where a commit's values landed, by what its ticket says.
 fn placed(
     ticket: &Ticket,
-    values: Vec<(u32, String)>,
-) -> Result<Vec<(PartitionId, u64, String)>, String> {
+    values: Vec<(u32, Fact)>,
+) -> Result<Vec<(PartitionId, u64, Fact)>, String> {
     let mut events = Vec::new();
     for written in &ticket.written {
         let ours = values
             .iter()
             .filter(|(partition, _)| *partition == written.at.partition);
         let before = events.len();
-        events.extend(
-            (written.first..)
-                .zip(ours)
-                .map(|(o, (_, value))| (written.at, o, value.clone())),
-        );
+        events.extend((written.first..).zip(ours).map(|(offset, (_, fact))| {
+            let fact = Fact {
+                time: ticket.time,
+                ..fact.clone()
+            };
+            (written.at, offset, fact)
+        }));
         if (events.len() - before) as u64 != written.last + 1 - written.first {
             return Err(format!("{written:?} doesn't hold what was appended"));
         }

@@ -8,7 +8,7 @@ use crate::inspect;
 use crate::nearest::did_you_mean;
 use crate::parts::Parts;
 use crate::processor::{Draft, Settings};
-use crate::record::{NEXT, PREFIX, Record, Standing};
+use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
 use crate::task::driver::{Handle, Stopped, park};
 use crate::{FunctionReport, Manifest};
 use std::collections::BTreeMap;
@@ -278,6 +278,9 @@ impl Inner {
         })?;
         let mut draft = Draft::new();
         draft.entry(&Record::key(name), None);
+        for role in [Role::Main, Role::Repartition] {
+            draft.forget(reader(record.function(), role));
+        }
         let cleared = clear(record, partitions.unwrap_or_default());
         if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
             self.start(name)?;

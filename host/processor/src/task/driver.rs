@@ -196,6 +196,14 @@ async fn read(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) ->
             Some(Slice::Idle) => idle(parts, task, end).await,
             _ => Ok(()),
         },
+        Err(error) if error.kind == ErrorKind::OutOfRange => {
+            let start = parts.log.range(task.at())?.start;
+            match start > task.position() {
+                true => task.cut_off(start),
+                false => return Err(error.into()),
+            }
+            Ok(())
+        }
         Err(error) => pause(parts, task, error).await,
     }
 }

@@ -4,10 +4,10 @@ use super::{Slice, Task};
 use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
 use crate::note::Note;
-use crate::record::{Role, reader};
+use crate::record::Role;
 use std::ops::Range;
 use std::time::Duration;
-use tidemill_log::{Advance, Draft};
+use tidemill_log::Draft;
 use tidemill_types::{Error, ErrorKind, Result};
 
 /// Pause while the disk is full.
@@ -15,14 +15,14 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// A transaction laid out and not yet taken by the log.
 pub(super) struct Prepared {
-    draft: Draft,
-    section: Vec<u8>,
-    note: Note,
-    position: u64,
+    pub(super) draft: Draft,
+    pub(super) section: Vec<u8>,
+    pub(super) note: Note,
+    pub(super) position: u64,
     /// Rows of the batch it gives a fate to.
-    rows: usize,
+    pub(super) rows: usize,
     /// What follows once it is committed.
-    then: Then,
+    pub(super) then: Then,
 }
 
 /// What follows a transaction.
@@ -72,14 +72,7 @@ impl Task {
         };
         let mut draft = Draft::new();
         let position = pending.position_after(pending.attempts.done() + effects.rows);
-        draft.advance(Advance {
-            reader: reader(self.deployment.function, self.role),
-            topic: self.at.topic,
-            partition: self.at.partition,
-            from: self.position,
-            to: position,
-            note: effects.note.encode().to_vec().into(),
-        });
+        draft.advance(self.advance(position, &effects.note));
         let outputs = match (self.role, &self.deployment.by_key) {
             (Role::Repartition, Some(by_key)) => std::slice::from_ref(by_key),
             _ => self.deployment.outputs.as_slice(),

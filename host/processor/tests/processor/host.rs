@@ -161,6 +161,17 @@ impl Host {
         self.commit(draft).await;
     }
 
+    /// Sends a tombstone to partition 0; durable when it returns.
+    pub(crate) async fn tombstone(&self, topic: &str, key: &str) {
+        let topic = self.log.topic(topic).expect("the topic exists");
+        let mut rows = PackedRows::default();
+        rows.push(Timestamp::from_micros(0), Some(key.as_bytes()), None, [])
+            .expect("it fits");
+        let mut draft = Draft::new();
+        draft.append(topic.id, &rows, &[0]).expect("it fits");
+        self.commit(draft).await;
+    }
+
     /// Everything in a topic.
     pub(crate) async fn read(&self, topic: &str) -> Vec<Seen> {
         let topic = self.log.topic(topic).expect("the topic exists");

@@ -14,5 +14,6 @@ mod crash;
 mod delivery;
 mod failures;
 mod host;
+mod keeping;
 mod life;
 mod snapshots;

@@ -74,6 +74,11 @@ keys! {
     "log.segment_bytes", "A partition with this much unsealed is sealed into a segment.", log.segment_bytes, bytes, quoted;
     "log.segment_age", "A partition whose oldest unsealed event is this old is sealed.", log.segment_age, duration, |v: &Duration| quoted(format_duration(*v));
     "log.snapshot_bytes", "Bytes of journal after which a snapshot of the state is taken.", log.snapshot_bytes, bytes, quoted;
+    "log.compaction_interval", "How often compaction looks for something to do.",
+        log.compaction_interval, pause, |v: &Duration| quoted(format_duration(*v));
+    "log.compaction_percent", "A partition of a compacted topic is compacted when this part of its segments' bytes, in percent, came since the last time.",
+        log.compaction_percent, percent, u32::to_string;
+    "log.compaction_bytes", "Memory for the keys of one compaction; what doesn't fit is left for the next.", log.compaction_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
     "state.memory_bytes", "Live values of functions kept in memory.", state.memory_bytes, bytes, quoted;
@@ -97,6 +102,20 @@ fn body_bytes(text: &str) -> Result<ByteSize, String> {
         ))
     } else {
         Ok(size)
+    }
+}
+
+fn pause(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        pause if pause < Duration::from_millis(10) => Err("at least 10ms are needed".into()),
+        pause => Ok(pause),
+    }
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    match whole(text)? {
+        percent if percent <= 100 => Ok(percent),
+        _ => Err("write a number from 0 to 100".into()),
     }
 }
 

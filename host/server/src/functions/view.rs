@@ -92,6 +92,7 @@ fn task(task: &TaskReport) -> Value {
         "end": task.end,
         "lag": task.lag,
         "lag_seconds": task.lag_seconds,
+        "cut_off": task.cut_off,
         "watermark": task.watermark.map(|time| time.to_string()),
         "status": status(task.status),
         "status_reason": task.status_reason,
@@ -107,6 +108,7 @@ fn counts(counts: &Counts) -> Value {
         "dead_lettered": counts.dead_lettered,
         "late": counts.late,
         "effective": counts.effective,
+        "cut_off": counts.cut_off,
         "retrying": counts.retrying,
     })
 }

@@ -44,6 +44,8 @@ pub(crate) struct Intake {
     pub(crate) continue_on_error: bool,
     /// Where events without key go.
     pub(crate) sticky: u32,
+    /// Whether events without key are refused: the topic is compacted by key.
+    pub(crate) keyed: bool,
 }
 
 /// A key on its way into a row: its place in the payload and its partition.
@@ -81,6 +83,7 @@ impl Intake {
         };
         let found = pick(text, key_pointer, time_pointer).map_err(Wrong::event)?;
         let (key, partition) = self.key(rows, text, Some(at), found.key)?;
+        self.has_key(key.is_some())?;
         let time = self.time(found.time)?;
         self.fits(text.len() + key.map_or(0, |key| key.len))?;
         let value = Some(Place {
@@ -129,6 +132,16 @@ impl Intake {
                 }
                 Err(reason) => Err(Wrong::at(pointer, reason)),
             },
+        }
+    }
+
+    /// Refuses an event without key where one is needed.
+    pub(crate) fn has_key(&self, has_key: bool) -> Result<(), Wrong> {
+        match has_key || !self.keyed {
+            true => Ok(()),
+            false => Err(Wrong::event(
+                "the event has no key, and the topic is compacted by key: give it one, with ?key, ?key_pointer or as a typed event",
+            )),
         }
     }
 

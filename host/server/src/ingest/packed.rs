@@ -109,7 +109,8 @@ fn take_row(intake: &Intake, rows: &mut Rows, mut head: RowHead, payload: &[u8])
             format!("the headers of row {index} are not whole headers with UTF-8 names"),
         ));
     }
-    if let Err(wrong) = intake.fits(head.bytes()) {
+    let has_key = intake.has_key(head.flags.has(RowFlags::KEY));
+    if let Err(wrong) = intake.fits(head.bytes()).and(has_key) {
         rows.refuse(index, None, wrong);
         return Ok(());
     }
@@ -130,6 +131,7 @@ pub(super) fn take_raw(intake: &Intake, rows: &mut Rows, body: &[u8]) -> Answer<
     rows.seen += 1;
     let taken = (|| {
         let (key, partition) = intake.key(rows, "null", None, None)?;
+        intake.has_key(key.is_some())?;
         intake.fits(body.len() + key.map_or(0, |key| key.len))?;
         let time = intake.time(None)?;
         Ok::<_, Wrong>((

@@ -72,6 +72,7 @@ impl Plan {
                 .one_of("on_error", &[("refuse", false), ("continue", true)])?
                 .unwrap_or(false),
             sticky: app.sticky_partition(settings.partitions),
+            keyed: settings.cleanup.compacts(),
         };
         Ok(Self {
             form,

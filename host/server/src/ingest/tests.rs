@@ -30,6 +30,7 @@ fn intake(key: KeyFrom, time: TimeSource) -> Intake {
         event_bytes: 1 << 20,
         continue_on_error: false,
         sticky: 3,
+        keyed: false,
     }
 }
 

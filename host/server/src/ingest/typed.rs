@@ -138,6 +138,7 @@ fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, 
             intake.key(rows, inner, in_body, found.key)?
         }
     };
+    intake.has_key(key.is_some())?;
     let partition = explicit_partition(intake, &event)?.unwrap_or(partition);
     let (value, headers_at) = place(rows, &body, text, at, headers.is_empty());
     let mut written = 0;

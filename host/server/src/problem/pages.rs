@@ -298,6 +298,13 @@ pub(crate) const PAGES: &[Page] = &[
         "Do not delete anything. Run `tidemill log verify` and restore the damaged file.",
     ),
     page_of(
+        500,
+        "segment-absent",
+        "object missing",
+        "A segment that the manifest names is not in object storage.",
+        "Do not delete anything. Restore the object, whose path the detail names, from a copy of the storage.",
+    ),
+    page_of(
         503,
         "busy",
         "too much is waiting",

@@ -1,6 +1,7 @@
 //! Gathering a page: a fair share of each partition, waiting when there is nothing yet.
 
 use super::cursor::Cursor;
+use super::position::out_of_range;
 use crate::app::App;
 use crate::budget::Hold;
 use crate::problem::Answer;
@@ -8,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tidemill_log::{Read, ReadLimit, Topic};
-use tidemill_types::{Batch, Event, PartitionId};
+use tidemill_types::{Batch, ErrorKind, Event, PartitionId};
 
 /// How much is wanted and how long it may be waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,7 +186,13 @@ fn share_of(left: ReadLimit, among: usize) -> ReadLimit {
 async fn read(app: &App, at: PartitionId, from: u64, limit: ReadLimit) -> Answer<Read> {
     match app.log.read_tail(at, from, limit) {
         Some(read) => Ok(read),
-        None => Ok(app.log.read(at, from, limit).await?),
+        None => match app.log.read(at, from, limit).await {
+            // Its events went between two looks at it.
+            Err(error) if error.kind == ErrorKind::OutOfRange => {
+                Err(out_of_range(at.partition, from, &app.log.range(at)?))
+            }
+            read => Ok(read?),
+        },
     }
 }
 

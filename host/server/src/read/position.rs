@@ -6,7 +6,7 @@ use crate::problem::{Answer, Problem};
 use crate::query::Params;
 use axum::http::StatusCode;
 use serde_json::json;
-use tidemill_log::{Range, Topic};
+use tidemill_log::{Range, TimeOf, Topic};
 use tidemill_types::{PartitionId, Timestamp};
 
 /// What the query says about the start.
@@ -14,7 +14,7 @@ use tidemill_types::{PartitionId, Timestamp};
 enum Start {
     Earliest,
     Latest,
-    Time(Timestamp),
+    Time(Timestamp, TimeOf),
     Cursor(Cursor),
 }
 
@@ -45,14 +45,14 @@ pub(super) async fn start(
         Start::Latest => Ok(Cursor(
             chosen.map(|range| (range.partition, range.end)).collect(),
         )),
-        Start::Time(time) => {
+        Start::Time(time, time_of) => {
             let mut positions = Vec::new();
             for range in chosen {
                 let at = PartitionId {
                     topic: topic.id,
                     partition: range.partition,
                 };
-                positions.push((range.partition, app.log.offset_at(at, time).await?));
+                positions.push((range.partition, app.log.offset_at(at, time, time_of).await?));
             }
             Ok(Cursor(positions))
         }
@@ -68,6 +68,11 @@ fn asked(params: &Params<'_>, partition: Option<u32>) -> Answer<Start> {
         &[("earliest", Start::EARLIEST), ("latest", Start::LATEST)],
     )?;
     let time = params.parse_own("time", str::parse::<Timestamp>)?;
+    let kinds = &[("event", TimeOf::Event), ("ingest", TimeOf::Ingest)];
+    let time_of = params.one_of("time_of", kinds)?;
+    if time_of.is_some() && time.is_none() {
+        return Err(Problem::because("invalid-request", "time_of needs time"));
+    }
     let given = [
         offset.is_some(),
         cursor.is_some(),
@@ -96,7 +101,7 @@ fn asked(params: &Params<'_>, partition: Option<u32>) -> Answer<Start> {
         } else {
             Start::Earliest
         }),
-        (_, _, _, Some(time)) => Ok(Start::Time(time)),
+        (_, _, _, Some(time)) => Ok(Start::Time(time, time_of.unwrap_or_default())),
         _ => Ok(Start::Earliest),
     }
 }
@@ -125,7 +130,8 @@ fn checked(mut cursor: Cursor, ranges: &[Range], topic: &Topic, clamp: bool) -> 
     Ok(cursor)
 }
 
-fn out_of_range(partition: u32, offset: u64, range: &Range) -> Box<Problem> {
+/// The refusal of an offset that isn't there, with those that are.
+pub(crate) fn out_of_range(partition: u32, offset: u64, range: &Range) -> Box<Problem> {
     let (start, end) = (range.start, range.end);
     let detail = format!(
         "Offset {offset} of partition {partition} is not between its start {start} and its end {end}."
@@ -165,7 +171,11 @@ mod tests {
         );
         assert_eq!(
             ask("time=1970-01-01T00:00:00Z"),
-            Ok(Start::Time(Timestamp::from_micros(0)))
+            Ok(Start::Time(Timestamp::from_micros(0), TimeOf::Event))
+        );
+        assert_eq!(
+            ask("time=1970-01-01T00:00:00Z&time_of=ingest"),
+            Ok(Start::Time(Timestamp::from_micros(0), TimeOf::Ingest))
         );
         for (query, says) in [
             ("offset=7", "needs partition"),
@@ -173,6 +183,8 @@ mod tests {
             ("cursor=0:1&partition=0", "itself"),
             ("from=yesterday", "earliest or latest"),
             ("time=yesterday", "RFC 3339"),
+            ("time_of=ingest", "needs time"),
+            ("time=1970-01-01T00:00:00Z&time_of=day", "event or ingest"),
             ("cursor=x", "partition:offset"),
             ("partition=-1", "partition=\"-1\""),
         ] {

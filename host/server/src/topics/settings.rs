@@ -37,6 +37,10 @@ struct RetentionRequest {
     age: Option<Option<String>>,
     #[serde(default, deserialize_with = "given")]
     bytes: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    hold_for: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    tombstone_age: Option<Option<String>>,
 }
 
 /// What a request to change a topic says: only what may change, and what stays as it is.
@@ -76,7 +80,11 @@ fn one_of<T: Copy>(setting: &str, text: &str, choices: &[(&str, T)]) -> Answer<T
 }
 
 const FORMATS: [(&str, Format); 2] = [("json", Format::Json), ("bytes", Format::Bytes)];
-const CLEANUPS: [(&str, Cleanup); 2] = [("delete", Cleanup::Delete), ("compact", Cleanup::Compact)];
+const CLEANUPS: [(&str, Cleanup); 3] = [
+    ("delete", Cleanup::Delete),
+    ("compact", Cleanup::Compact),
+    ("compact+delete", Cleanup::CompactDelete),
+];
 const ACKS: [(&str, AckMode); 2] = [("fsync", AckMode::Fsync), ("memory", AckMode::Memory)];
 const UNITS: [(&str, TimeUnit); 5] = [
     ("rfc3339", TimeUnit::Rfc3339),
@@ -196,16 +204,19 @@ impl TimeRequest {
 }
 
 impl RetentionRequest {
-    /// What is said replaces what was; `null` means without bound.
+    /// What is said replaces what was; `null` means without bound, or as if never said.
     fn over(self, was: Retention) -> Answer<Retention> {
-        let age = match self.age {
-            None => was.age,
-            Some(age) => age
-                .map(|text| {
-                    parse_duration(&text).map_err(|error| wrong("retention.age", error.detail))
-                })
-                .transpose()?,
+        let duration = |setting: &str, asked: Option<Option<String>>, was| match asked {
+            None => Ok(was),
+            Some(asked) => asked
+                .map(|text| parse_duration(&text).map_err(|error| wrong(setting, error.detail)))
+                .transpose(),
         };
+        let tombstone_age = duration(
+            "retention.tombstone_age",
+            self.tombstone_age,
+            Some(was.tombstone_age),
+        )?;
         let bytes = match self.bytes {
             None => was.bytes,
             Some(bytes) => bytes
@@ -215,7 +226,12 @@ impl RetentionRequest {
                 })
                 .transpose()?,
         };
-        Ok(Retention { age, bytes })
+        Ok(Retention {
+            age: duration("retention.age", self.age, was.age)?,
+            bytes,
+            hold_for: duration("retention.hold_for", self.hold_for, was.hold_for)?,
+            tombstone_age: tombstone_age.unwrap_or(Retention::TOMBSTONE_AGE),
+        })
     }
 }
 
@@ -272,6 +288,8 @@ fn settings_json(settings: &TopicSettings) -> Value {
         "retention": {
             "age": settings.retention.age.map(format_duration),
             "bytes": settings.retention.bytes.map(|bytes| bytes.to_string()),
+            "hold_for": settings.retention.hold_for.map(format_duration),
+            "tombstone_age": format_duration(settings.retention.tombstone_age),
         },
         "cleanup": name_of(&settings.cleanup, &CLEANUPS),
         "ack": ack_name(settings.ack),

@@ -22,7 +22,8 @@ fn settings_are_shown_as_they_are_asked_for() {
     let asked = json!({
         "partitions": 4, "format": "json", "key": "/carrier",
         "time": {"from": "value", "pointer": "/time_hour", "unit": "ms"},
-        "retention": {"age": "7d", "bytes": "10GiB"}, "cleanup": "compact", "ack": "memory"
+        "retention": {"age": "7d", "bytes": "10GiB", "hold_for": "1d", "tombstone_age": "2h"},
+        "cleanup": "compact+delete", "ack": "memory"
     });
     let mut expected = asked.clone();
     expected["name"] = json!("t");
@@ -77,7 +78,14 @@ fn wrong_settings_are_refused_by_name() {
             json!({"retention": {"bytes": "1XB"}}),
             "retention.bytes: \"1XB\" is not a size",
         ),
-        (json!({"cleanup": "all"}), "cleanup"),
+        (
+            json!({"retention": {"hold_for": "x"}}),
+            "retention.hold_for",
+        ),
+        (
+            json!({"cleanup": "all"}),
+            "cleanup: \"all\" is none of delete, compact, compact+delete",
+        ),
         (json!({"ack": "object"}), "ack"),
     ] {
         let refusal = check(request.clone()).expect_err(&request.to_string());
@@ -106,6 +114,18 @@ fn only_retention_changes() {
             bytes: None,
             ..now.retention
         })
+    );
+    assert_eq!(
+        change(json!({"retention": {"hold_for": "6h", "tombstone_age": "1h"}})),
+        Ok(Retention {
+            hold_for: age("6h"),
+            tombstone_age: age("1h").unwrap(),
+            ..now.retention
+        })
+    );
+    assert_eq!(
+        change(json!({"retention": {"tombstone_age": null}})),
+        Ok(now.retention)
     );
     assert_eq!(change(json!({})), Ok(now.retention));
     assert_eq!(change(json!({"partitions": 3})), Err("setting-fixed"));

@@ -11,6 +11,7 @@ mod connections;
 mod errors;
 mod functions;
 mod ingest;
+mod keeping;
 mod reads;
 mod streams;
 mod topics;

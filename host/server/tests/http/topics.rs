@@ -9,7 +9,7 @@ async fn a_topics_life() {
     assert_eq!(host.get("/v1/topics").await.ok(), json!({"topics": []}));
     let asked = json!({
         "partitions": 2, "format": "json", "key": "/k", "time": {"from": "value", "pointer": "/t", "unit": "ms"},
-        "retention": {"age": "7d", "bytes": "10GiB"}, "cleanup": "delete", "ack": "fsync"
+        "retention": {"age": "7d", "bytes": "10GiB", "hold_for": null, "tombstone_age": "1d"}, "cleanup": "delete", "ack": "fsync"
     });
     let created = host.put("/v1/topics/flights", asked.to_string()).await;
     assert_eq!(created.status, 201);
@@ -63,11 +63,11 @@ async fn a_topics_life() {
         patch(r#"{"retention": {"age": "1d", "bytes": null}}"#)
             .await
             .ok()["retention"],
-        json!({"age": "1d", "bytes": null})
+        json!({"age": "1d", "bytes": null, "hold_for": null, "tombstone_age": "1d"})
     );
     assert_eq!(
         host.get("/v1/topics/flights").await.ok()["retention"],
-        json!({"age": "1d", "bytes": null})
+        json!({"age": "1d", "bytes": null, "hold_for": null, "tombstone_age": "1d"})
     );
     patch(r#"{"partitions": 9}"#)
         .await

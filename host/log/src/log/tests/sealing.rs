@@ -106,13 +106,13 @@ async fn sealed_events_are_read_across_the_border_and_their_journal_is_cut() {
     let log = open(dir.path()).await;
     assert_eq!(read_all(&log, at, MUCH).await, numbered(values(0..25_100)));
     assert_eq!(
-        log.offset_at(at, Timestamp::from_micros(99))
+        log.offset_at(at, Timestamp::from_micros(99), TimeOf::Event)
             .await
             .expect("found"),
         99
     );
     assert_eq!(
-        log.offset_at(at, Timestamp::from_micros(100))
+        log.offset_at(at, Timestamp::from_micros(100), TimeOf::Event)
             .await
             .expect("found"),
         25_100
