@@ -1,6 +1,7 @@
 //! Keeps the manifest: seals, records snapshots, cuts the journal. One step at a time.
 
-use crate::manifest::{Manifest, ManifestStore, PartitionManifest, TopicManifest};
+use crate::manifest::{self, Manifest, ManifestStore, PartitionManifest, TopicManifest};
+use crate::marks;
 use crate::sealer::{self, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::SegmentMeta;
 use crate::sequencer::Sequencer;
@@ -27,6 +28,8 @@ pub(crate) struct FoundManifest {
     objects: Objects,
     store: ManifestStore,
     pub(crate) manifest: Option<Manifest>,
+    /// What the object holds that the manifest names.
+    pub(crate) marks: marks::Saved,
 }
 
 /// The owner of the manifest.
@@ -55,10 +58,16 @@ impl Keeper {
     pub(crate) async fn find(objects: Objects, random: &Random) -> Result<FoundManifest> {
         let (store, manifest) =
             ManifestStore::open(objects.clone(), SHARD, &random.nonce()).await?;
+        let named = manifest.as_ref().and_then(|known| known.marks.as_ref());
+        let marks = match named {
+            Some(named) => manifest::read_marks(&objects, named).await?,
+            None => marks::Saved::default(),
+        };
         Ok(FoundManifest {
             objects,
             store,
             manifest,
+            marks,
         })
     }
 
@@ -88,6 +97,7 @@ impl Keeper {
         let snapshot = kept.manifest.snapshot.clone();
         keeper.commit(shard, &mut kept, snapshot).await?;
         keeper.remove_orphans(&kept).await;
+        manifest::keep_only_marks(&keeper.objects, SHARD, kept.manifest.marks.as_ref()).await;
         drop(kept);
         Ok(keeper)
     }
@@ -208,7 +218,7 @@ impl Keeper {
         kept: &mut Kept,
         snapshot: Option<SnapshotRef>,
     ) -> Result<()> {
-        let manifest = self.manifest(shard, kept, snapshot);
+        let (mut manifest, changed) = self.manifest(shard, kept, snapshot);
         // What a manifest says must not be lost by a crash of this machine.
         let durable = shard
             .durable()
@@ -218,6 +228,11 @@ impl Keeper {
         if !durable {
             return Err(Error::unavailable("stopping", "the log has stopped"));
         }
+        if let Some(changed) = changed {
+            let nonce = self.random.nonce();
+            manifest.marks =
+                Some(manifest::write_marks(&self.objects, SHARD, &nonce, &changed).await?);
+        }
         if let Err(error) = kept.store.commit(manifest.clone()).await {
             if error.kind == ErrorKind::Fenced {
                 tracing::error!(%error, "this host is fenced; the log stops");
@@ -225,8 +240,14 @@ impl Keeper {
             }
             return Err(error);
         }
-        kept.manifest = manifest;
+        let before = std::mem::replace(&mut kept.manifest, manifest);
         kept.manifest.number = kept.store.number();
+        if let Some(old) = before
+            .marks
+            .filter(|old| kept.manifest.marks.as_ref() != Some(old))
+        {
+            manifest::delete_marks(&self.objects, &old.path).await;
+        }
         let named = std::mem::take(&mut kept.unnamed);
         shard.meters.sealed(named.len());
         for segment in named {
@@ -249,14 +270,22 @@ impl Keeper {
         Ok(())
     }
 
-    fn manifest(&self, shard: &Arc<Shard>, kept: &Kept, snapshot: Option<SnapshotRef>) -> Manifest {
+    /// What is true now, and the marks if they aren't what the last manifest names.
+    fn manifest(
+        &self,
+        shard: &Arc<Shard>,
+        kept: &Kept,
+        snapshot: Option<SnapshotRef>,
+    ) -> (Manifest, Option<marks::Saved>) {
         let mut known: HashMap<TopicId, &TopicManifest> = kept
             .manifest
             .topics
             .iter()
             .map(|topic| (topic.topic.id, topic))
             .collect();
-        let captured = shard.with_sequencer(Captured::of);
+        let named = kept.manifest.marks.clone();
+        let marks_at = named.as_ref().map_or(CommitSeq(0), |named| named.commit);
+        let captured = shard.with_sequencer(|sequencer| Captured::of(sequencer, marks_at));
         let topics = captured.topics.into_iter().map(|(topic, ends)| {
             let before = known.remove(&topic.id);
             let partition = |(number, end): (u32, u64)| {
@@ -283,7 +312,7 @@ impl Keeper {
                 partitions,
             }
         });
-        Manifest {
+        let manifest = Manifest {
             number: kept.manifest.number,
             owner: String::new(),
             data_id: kept.manifest.data_id.clone(),
@@ -293,7 +322,9 @@ impl Keeper {
             positions: captured.positions,
             entries: captured.entries,
             snapshot,
-        }
+            marks: named,
+        };
+        (manifest, captured.marks)
     }
 
     async fn remove_orphans(&self, kept: &Kept) {
@@ -324,10 +355,13 @@ struct Captured {
     topics: Vec<(Arc<crate::Topic>, Vec<u64>)>,
     positions: Vec<crate::Position>,
     entries: BTreeMap<String, bytes::Bytes>,
+    /// Only if they changed.
+    marks: Option<marks::Saved>,
 }
 
 impl Captured {
-    fn of(sequencer: &Sequencer) -> Self {
+    fn of(sequencer: &Sequencer, marks_at: CommitSeq) -> Self {
+        let marks = sequencer.marks();
         let ends = |known: &crate::sequencer::TopicEnds| (known.topic.clone(), known.ends.clone());
         Self {
             commit: sequencer.last(),
@@ -335,6 +369,7 @@ impl Captured {
             topics: sequencer.topics().map(ends).collect(),
             positions: sequencer.positions(),
             entries: sequencer.entries().clone(),
+            marks: (marks.changed() != marks_at).then(|| marks.saved()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::frame::{Head, Kind};
 use crate::journal::{self, Found, Pool};
 use crate::manifest::Manifest;
+use crate::marks::{self, Marks};
 use crate::meters::Meters;
 use crate::sequencer::{Facts, Sequenced, Sequencer, TopicChange, TopicEnds};
 use crate::shard::{Shard, Start, TopicPartitions, Used, apply_topic, lock};
@@ -55,13 +56,14 @@ pub(crate) fn take_directory(files: &dyn Files, dir: &Path) -> Result<Lock> {
     })
 }
 
-/// Replays the journal over a manifest.
+/// Replays the journal over a manifest and the marks that it names.
 ///
 /// # Errors
 /// `Corrupt` where journal and manifest aren't what was written; whatever disk and `recovery` say.
 pub(crate) async fn open(
     parts: Parts,
     manifest: Option<Manifest>,
+    marks: marks::Saved,
     recovery: &mut dyn Recovery,
 ) -> Result<Opened> {
     let fresh = manifest.is_none();
@@ -73,7 +75,8 @@ pub(crate) async fn open(
         .files
         .create_folder(&dir)
         .map_err(|e| journal::disk_error(&dir, "can't be created", &e))?;
-    let mut replay = Replay::new(&manifest, state_from, recovery);
+    let marks = Marks::new(marks::Limits::of(&parts.settings), marks);
+    let mut replay = Replay::new(&manifest, marks, state_from, recovery);
     let base = manifest.commit.0;
     let recovered = journal::recover(&parts.files, &dir, base, |found| replay.frame(&found))?;
     let Replay {
@@ -137,6 +140,7 @@ fn empty_manifest(random: &Random) -> Manifest {
         positions: Vec::new(),
         entries: BTreeMap::new(),
         snapshot: None,
+        marks: None,
     }
 }
 
@@ -247,7 +251,12 @@ struct Replay<'r> {
 }
 
 impl<'r> Replay<'r> {
-    fn new(manifest: &Manifest, state_from: CommitSeq, recovery: &'r mut dyn Recovery) -> Self {
+    fn new(
+        manifest: &Manifest,
+        marks: Marks,
+        state_from: CommitSeq,
+        recovery: &'r mut dyn Recovery,
+    ) -> Self {
         let ends = |known: &crate::manifest::TopicManifest| TopicEnds {
             topic: Arc::new(known.topic.clone()),
             ends: known
@@ -266,6 +275,7 @@ impl<'r> Replay<'r> {
                 manifest.topics.iter().map(ends).collect(),
                 manifest.positions.clone(),
                 manifest.entries.clone(),
+                marks,
             ),
             topics: partitions_of(manifest),
             journal: BTreeMap::new(),
@@ -377,6 +387,14 @@ fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
             Kind::Entry => facts
                 .entries
                 .push(wire::read_entry(bytes).ok_or_else(wrong)?),
+            Kind::Producer | Kind::IdempotencyKey => {
+                let once = match section.kind {
+                    Kind::Producer => wire::read_producer(bytes),
+                    _ => wire::read_key(bytes),
+                };
+                let once = (TopicId(section.topic), once.ok_or_else(wrong)?);
+                facts.once = Some(Box::new(once));
+            }
             Kind::TopicCreated => {
                 facts
                     .topics

@@ -1,7 +1,7 @@
 //! Manifests as JSON: `{"format":1,"crc32c":"…","manifest":{…}}`, the checksum over the inner object's
 //! bytes as they stand.
 
-use super::{Manifest, PartitionManifest, TopicManifest};
+use super::{Manifest, MarksRef, PartitionManifest, TopicManifest};
 use crate::segment::SegmentMeta;
 use crate::{
     AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic,
@@ -102,6 +102,7 @@ struct Wire {
     positions: Vec<WirePosition>,
     entries: BTreeMap<String, Blob>,
     snapshot: Option<WireSnapshot>,
+    marks: Option<WireMarks>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -155,6 +156,13 @@ struct WirePosition {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireSnapshot {
+    path: String,
+    commit: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireMarks {
     path: String,
     commit: u64,
 }
@@ -224,6 +232,10 @@ impl From<&Manifest> for Wire {
                 path: snapshot.path.clone(),
                 commit: snapshot.commit.0,
             }),
+            marks: manifest.marks.as_ref().map(|marks| WireMarks {
+                path: marks.path.clone(),
+                commit: marks.commit.0,
+            }),
         }
     }
 }
@@ -248,6 +260,10 @@ impl Wire {
                 .map(|(key, value)| (key, value.0))
                 .collect(),
             snapshot: self.snapshot.map(|wire| SnapshotRef {
+                path: wire.path,
+                commit: CommitSeq(wire.commit),
+            }),
+            marks: self.marks.map(|wire| MarksRef {
                 path: wire.path,
                 commit: CommitSeq(wire.commit),
             }),

@@ -285,6 +285,7 @@ async fn only_what_the_manifest_names_stays() {
         positions: vec![],
         entries: BTreeMap::new(),
         snapshot: None,
+        marks: None,
     };
     let orphans = [
         "topics/orders/p=00001/00000000000000000006-00aa.parquet",

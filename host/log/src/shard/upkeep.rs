@@ -2,8 +2,9 @@
 
 use super::{Condition, Inbox, Shard, lock, stopped};
 use crate::draft::Draft;
-use crate::frame;
 use crate::journal::Queued;
+use crate::marks::Earlier;
+use crate::{Ticket, frame};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +12,12 @@ use tidemill_types::{CommitSeq, Result};
 use tokio::sync::watch;
 
 impl Shard {
+    /// The answer to a request that was appended before; it goes out when that is durable.
+    pub(super) fn again(&self, earlier: Earlier, from_memory: bool) -> Ticket {
+        self.meters.replays.inc();
+        Ticket::again(earlier, (!from_memory).then(|| self.durable()))
+    }
+
     /// Makes the next file ready once half of the current one is used, so that switching never waits.
     pub(crate) fn prepare_file(&self) {
         let used = self.flusher().writer.used();
@@ -112,6 +119,8 @@ impl Shard {
         let bytes: u64 = self.journal().values().map(|used| used.bytes).sum();
         self.meters.journal_bytes.set(bytes.cast_signed());
         self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
+        let (producers, keys) = self.with_sequencer(|s| s.marks().counts());
+        self.meters.marks(producers, keys);
     }
 
     /// Whether a sync or write failed.

@@ -1,7 +1,11 @@
 //! What must be true, kept in the plainest way.
 
+use crate::Once;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_types::PartitionId;
+
+/// How long an idempotency key counts, in µs.
+pub(super) const KEY_WINDOW: i64 = 8000;
 
 /// One transaction as the model remembers it.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +15,7 @@ pub(super) struct Commit {
     pub(super) advance: Option<(u32, PartitionId, u64)>,
     pub(super) entry: Option<(String, Option<String>)>,
     pub(super) state: Option<String>,
+    pub(super) once: Option<(Once, i64)>,
 }
 
 /// All transactions, and which of them were acknowledged.
@@ -38,6 +43,60 @@ impl Model {
         }
         self.commits.retain(|commit| commit.seq <= last);
         Ok(())
+    }
+
+    /// What a request that must take effect once is to be answered: the commit that it repeats, nothing
+    /// if it is new, or a code.
+    pub(super) fn expected(&self, once: &Once, time: i64) -> Result<Option<u64>, &'static str> {
+        let mut before = self.commits.iter().rev();
+        match once {
+            Once::Producer { id, epoch, seq } => {
+                let last = before.find_map(|commit| match &commit.once {
+                    Some((
+                        Once::Producer {
+                            id: known,
+                            epoch,
+                            seq,
+                        },
+                        _,
+                    )) if known == id => Some((*epoch, *seq, commit.seq)),
+                    _ => None,
+                });
+                match last {
+                    Some((current, ..)) if *epoch < current => Err("producer-fenced"),
+                    Some((current, last, commit)) if *epoch == current && *seq <= last => {
+                        Ok(Some(commit))
+                    }
+                    Some((current, last, _)) if *epoch == current && *seq == last + 1 => Ok(None),
+                    Some((current, ..)) if *epoch > current && *seq > 0 => {
+                        Err("invalid-producer-epoch")
+                    }
+                    _ if *seq == 0 => Ok(None),
+                    _ => Err("out-of-order-sequence"),
+                }
+            }
+            Once::Key { key, digest } => {
+                let first = before.find_map(|commit| match &commit.once {
+                    Some((Once::Key { key: known, digest }, accepted)) if known == key => {
+                        Some((*digest, *accepted, commit.seq))
+                    }
+                    _ => None,
+                });
+                match first.filter(|(_, accepted, _)| accepted + KEY_WINDOW > time) {
+                    Some((known, _, commit)) if known == *digest => Ok(Some(commit)),
+                    Some(_) => Err("idempotency-key-reused"),
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Where the events of a commit are.
+    pub(super) fn events(&self, seq: u64) -> Vec<(PartitionId, u64, String)> {
+        let found = self.commits.iter().find(|commit| commit.seq == seq);
+        found
+            .map(|commit| commit.events.clone())
+            .unwrap_or_default()
     }
 
     /// Values of a partition in offset order.

@@ -1,0 +1,200 @@
+//! Requests that take effect once: across restarts, sealing, cut journals and deleted topics.
+
+use super::*;
+use crate::Once;
+
+fn producer(seq: u64) -> Once {
+    let (id, epoch) = ("p".into(), 3);
+    Once::Producer { id, epoch, seq }
+}
+
+fn key(key: u128) -> Once {
+    Once::Key { key, digest: 1 }
+}
+
+fn draft(topic: TopicId, value: &str, once: &Once) -> Draft {
+    let mut draft = Draft::new();
+    let rows = rows(&[value.to_owned()]);
+    draft.append(topic, &rows, &[0]).expect("fits");
+    draft.once(topic, once);
+    draft
+}
+
+/// Offset of the event, and whether it was there before.
+async fn once(log: &Log, topic: TopicId, value: &str, once: &Once) -> Result<(Option<u64>, bool)> {
+    let draft = draft(topic, value, once);
+    let mut ticket = log.commit(draft).map_err(|(error, _)| error)?;
+    let written = std::mem::take(&mut ticket.written);
+    let replayed = ticket.replayed;
+    ticket.durable().await?;
+    Ok((written.first().map(|written| written.first), replayed))
+}
+
+async fn count(log: &Log, topic: TopicId) -> usize {
+    let at = PartitionId {
+        topic,
+        partition: 0,
+    };
+    read_all(log, at, MUCH).await.len()
+}
+
+#[tokio::test]
+async fn a_request_takes_effect_once_also_across_restarts_and_a_cut_journal() {
+    let dir = tempfile::tempdir().expect("dir");
+    let mut log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    for seq in 0..3 {
+        let new = once(&log, topic, "p", &producer(seq)).await.expect("new");
+        assert_eq!(new, (Some(seq), false));
+    }
+    assert_eq!(
+        once(&log, topic, "k", &key(1)).await.expect("new"),
+        (Some(3), false)
+    );
+    for round in 0..4_u64 {
+        let again = once(&log, topic, "p", &producer(2)).await.expect("again");
+        assert_eq!(again, (Some(2), true), "round {round}");
+        let older = once(&log, topic, "p", &producer(1)).await.expect("again");
+        assert_eq!(older, (None, true), "where it landed isn't kept");
+        assert_eq!(
+            once(&log, topic, "k", &key(1)).await.expect("again"),
+            (Some(3), true)
+        );
+        let gap = once(&log, topic, "p", &producer(4))
+            .await
+            .expect_err("a gap");
+        assert_eq!(gap.numbers, [("expected", 3), ("received", 4)]);
+        assert_eq!(
+            count(&log, topic).await,
+            if round < 2 { 4 } else { 20_004 },
+            "round {round}"
+        );
+        match round {
+            0 => {}
+            // The journal that held the marks is cut; what is left is what the manifest names.
+            1 => {
+                for start in (0..20_000).step_by(100) {
+                    append(&log, topic, 0, &values(start..start + 100)).await;
+                }
+                log.settled().await.expect("durable");
+                let first = first_journal_file(dir.path());
+                log.seal().await.expect("sealed");
+                assert_ne!(first_journal_file(dir.path()), first, "cut");
+                assert_eq!(marks_objects(dir.path()).len(), 1);
+            }
+            // As it is, and over a manifest that changes nothing about the marks.
+            _ => log.seal().await.expect("sealed"),
+        }
+        log.close().await.expect("closed");
+        log = open(dir.path()).await;
+    }
+    let new = once(&log, topic, "p", &producer(3))
+        .await
+        .expect("the next");
+    assert_eq!(new, (Some(20_004), false));
+    log.seal().await.expect("sealed");
+    assert_eq!(marks_objects(dir.path()).len(), 1, "older ones are removed");
+}
+
+fn first_journal_file(dir: &Path) -> std::path::PathBuf {
+    let mut all = Disk.list(&dir.join("journal")).expect("list");
+    all.retain(|path| path.extension().is_some_and(|ending| ending == "journal"));
+    all.into_iter().min().expect("a journal file")
+}
+
+fn marks_objects(dir: &Path) -> Vec<std::path::PathBuf> {
+    Disk.list(&dir.join("objects/marks/0")).expect("list")
+}
+
+#[tokio::test]
+async fn marks_that_nobody_names_are_removed_and_damaged_ones_stop_the_start() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    once(&log, topic, "k", &key(1)).await.expect("new");
+    log.seal().await.expect("sealed");
+    log.close().await.expect("closed");
+    let named = marks_objects(dir.path());
+    assert_eq!(named.len(), 1);
+    std::fs::write(
+        named[0].with_file_name("00000000000000000009-00ff"),
+        "left by a crash",
+    )
+    .expect("written");
+    open(dir.path()).await.close().await.expect("closed");
+    assert_eq!(marks_objects(dir.path()), named);
+    std::fs::write(&named[0], "not what was written").expect("written");
+    let refused = open_with(small(dir.path()), &mut States::default()).await;
+    let error = refused.err().expect("refused");
+    assert!(
+        error.kind == ErrorKind::Corrupt && error.detail.contains("marks/0/"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_topics_marks_do_not_count_for_a_later_one_of_its_name() {
+    let dir = tempfile::tempdir().expect("dir");
+    let mut log = open(dir.path()).await;
+    for round in 0..3 {
+        let topic = topic(&log, "t", 1).await;
+        for seq in 0..2 {
+            let new = once(&log, topic, "p", &producer(seq)).await.expect("new");
+            assert_eq!(new, (Some(seq), false), "round {round}");
+        }
+        assert_eq!(
+            once(&log, topic, "k", &key(1)).await.expect("new"),
+            (Some(2), false)
+        );
+        if round == 1 {
+            log.seal().await.expect("sealed");
+        }
+        log.delete_topic(&"t".parse().expect("name"))
+            .await
+            .expect("deleted");
+        assert_eq!(
+            log.inner.shard.with_sequencer(|s| s.marks().counts()),
+            (0, 0)
+        );
+        if round == 1 {
+            log.close().await.expect("closed");
+            log = open(dir.path()).await;
+            assert_eq!(
+                log.inner.shard.with_sequencer(|s| s.marks().counts()),
+                (0, 0)
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_append_is_made_only_where_its_partition_ends_as_expected() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let topic = topic(&log, "t", 2).await;
+    let at = |partition| PartitionId { topic, partition };
+    let conditional = |value: &str, partition: u32, end: u32| {
+        let mut draft = draft(topic, value, &key(end.into()));
+        draft.expect_end(at(partition), end.into());
+        log.commit(draft).map_err(|(error, _)| error.code)
+    };
+    assert_eq!(
+        conditional("a", 0, 0).map(|ticket| ticket.written[0].first),
+        Ok(0)
+    );
+    assert!(conditional("a", 0, 0).expect("the same again").replayed);
+    assert_eq!(conditional("b", 0, 2).err(), Some("tail-moved"));
+    assert_eq!(conditional("b", 1, 1).err(), Some("tail-moved"));
+    assert!(
+        conditional("a", 2, 0)
+            .expect("decided before the condition")
+            .replayed
+    );
+    assert_eq!(conditional("b", 2, 7).err(), Some("partition-not-found"));
+    assert_eq!(
+        conditional("b", 0, 1).map(|ticket| ticket.written[0].first),
+        Ok(1)
+    );
+    log.settled().await.expect("durable");
+    assert_eq!(count(&log, topic).await, 2);
+}
