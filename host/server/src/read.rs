@@ -8,6 +8,7 @@ mod sse;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cursor::Cursor;
 pub(crate) use event::{json_or_base64, text_or_base64};
 
 use crate::app::{App, Shared};
@@ -16,7 +17,6 @@ use crate::query::Params;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use cursor::Cursor;
 use gather::{Page, Want};
 use std::fmt::Write;
 use std::time::Duration;

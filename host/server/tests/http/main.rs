@@ -13,4 +13,5 @@ mod functions;
 mod ingest;
 mod reads;
 mod streams;
+mod terms;
 mod topics;
