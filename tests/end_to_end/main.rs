@@ -13,3 +13,4 @@ mod demo;
 mod full_disk;
 mod guests;
 mod program;
+mod retries;
