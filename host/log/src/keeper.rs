@@ -231,7 +231,7 @@ impl Keeper {
         if let Some(changed) = changed {
             let nonce = self.random.nonce();
             manifest.marks =
-                Some(manifest::write_marks(&self.objects, SHARD, &nonce, &changed).await?);
+                Some(manifest::write_marks(&self.objects, SHARD, &nonce, changed).await?);
         }
         if let Err(error) = kept.store.commit(manifest.clone()).await {
             if error.kind == ErrorKind::Fenced {

@@ -31,11 +31,15 @@ pub(crate) async fn write_marks(
     objects: &Objects,
     shard: &str,
     nonce: &str,
-    marks: &Saved,
+    marks: Saved,
 ) -> Result<MarksRef> {
     let commit = marks.commit;
     let path = paths::marks(shard, commit.0, nonce);
-    match objects.create(&path, encode(marks).into()).await? {
+    // Many of them take a while.
+    let bytes = tokio::task::spawn_blocking(move || encode(&marks))
+        .await
+        .map_err(|_| Error::internal("the marks couldn't be written down"))?;
+    match objects.create(&path, bytes.into()).await? {
         Created::Ours => Ok(MarksRef { path, commit }),
         Created::Exists => Err(Error::unavailable(
             "object-exists",

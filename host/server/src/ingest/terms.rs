@@ -2,6 +2,10 @@
 //! `Producer-Epoch`, `Producer-Seq`) or under a key (`Idempotency-Key`), and only if partitions end
 //! where the sender believes (`If-Match`). What they say is decided by the log.
 
+mod head;
+
+pub(crate) use head::HEADERS;
+
 use super::answer::Landed;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
@@ -10,19 +14,11 @@ use axum::body::Body;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts,
 };
+use head::{digest_of_head, first_half, invalid, key, producer, tails};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use tidemill_log::{Draft, Once, TimeFrom, Topic};
+use tidemill_log::{Draft, Once, Topic};
 use tidemill_types::PartitionId;
-
-/// The headers that say so.
-pub(crate) const HEADERS: &[&str] = &[
-    "Producer-Id",
-    "Producer-Epoch",
-    "Producer-Seq",
-    "Idempotency-Key",
-    "If-Match",
-];
 
 const PRODUCER_EPOCH: HeaderName = HeaderName::from_static("producer-epoch");
 const PRODUCER_SEQ: HeaderName = HeaderName::from_static("producer-seq");
@@ -31,12 +27,6 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Where a producer's repeated request had landed, as in `0:10-12,1:5-5`.
 const WRITTEN: HeaderName = HeaderName::from_static("tidemill-written");
 
-/// Largest epoch and sequence number: what every JSON parser reads exactly.
-const MOST: u64 = (1 << 53) - 1;
-/// Longest producer id.
-const ID_BYTES: usize = 200;
-/// Longest idempotency key.
-const KEY_BYTES: usize = 256;
 /// Most partitions that a header lists.
 const LISTED: usize = 64;
 
@@ -204,127 +194,6 @@ impl Terms {
         }
         problem
     }
-}
-
-/// The producer's step, if the headers say one.
-fn producer(headers: &HeaderMap) -> Answer<Option<Once>> {
-    let [id, epoch, seq] = [
-        one(headers, HEADERS[0])?,
-        one(headers, HEADERS[1])?,
-        one(headers, HEADERS[2])?,
-    ];
-    let (id, epoch, seq) = match (id, epoch, seq) {
-        (None, None, None) => return Ok(None),
-        (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
-        _ => {
-            return Err(invalid(
-                "Producer-Id, Producer-Epoch and Producer-Seq are needed together, as in Producer-Id: sensor-7, Producer-Epoch: 0, Producer-Seq: 0",
-            ));
-        }
-    };
-    let visible =
-        id.len() <= ID_BYTES && !id.is_empty() && id.bytes().all(|b| b.is_ascii_graphic());
-    if !visible {
-        return Err(invalid(&format!(
-            "Producer-Id {id:?} is not 1 to {ID_BYTES} visible ASCII characters, as in sensor-7"
-        )));
-    }
-    Ok(Some(Once::Producer {
-        id: id.to_owned(),
-        epoch: number(HEADERS[1], epoch)?,
-        seq: number(HEADERS[2], seq)?,
-    }))
-}
-
-fn number(name: &str, text: &str) -> Answer<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let number = digits.then(|| text.parse().ok()).flatten();
-    number.filter(|number| *number <= MOST).ok_or_else(|| {
-        invalid(&format!(
-            "{name} {text:?} is not a whole number from 0 to {MOST}, as in 0"
-        ))
-    })
-}
-
-/// The request's key, if it has one; its digest follows.
-fn key(headers: &HeaderMap) -> Answer<Option<Once>> {
-    let Some(key) = one(headers, HEADERS[3])? else {
-        return Ok(None);
-    };
-    if key.is_empty() || key.len() > KEY_BYTES {
-        return Err(invalid(&format!(
-            "an Idempotency-Key has 1 to {KEY_BYTES} ASCII characters, as in 8e03978e-40d5-43dd-bc93-6894a57f9324; this one has {}",
-            key.len()
-        )));
-    }
-    let (key, digest) = (first_half(Sha256::new_with_prefix(key)), 0);
-    Ok(Some(Once::Key { key, digest }))
-}
-
-/// The tails that `If-Match` names; any tail will do for `*`.
-fn tails(headers: &HeaderMap) -> Answer<Option<Cursor>> {
-    let Some(text) = one(headers, HEADERS[4])? else {
-        return Ok(None);
-    };
-    if text == "*" {
-        return Ok(None);
-    }
-    let quoted = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'));
-    let read = quoted.and_then(|inside| Cursor::read(inside).ok());
-    read.map(Some).ok_or_else(|| {
-        invalid(&format!(
-            "If-Match {text:?} is not a list of partition:end pairs in quotes, as in \"0:13,1:5\": GET of the topic says where partitions end"
-        ))
-    })
-}
-
-/// The value of a header that may come once, as text.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h str>> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    if values.next().is_some() {
-        return Err(invalid(&format!("{name} comes twice: send it once")));
-    }
-    match value.to_str() {
-        Ok(text) => Ok(Some(text)),
-        Err(_) => Err(invalid(&format!(
-            "{name} has characters that are not visible ASCII"
-        ))),
-    }
-}
-
-/// All of the head that decides which events the body is.
-fn digest_of_head(topic: &Topic, parts: &Parts) -> Sha256 {
-    let mut digest = Sha256::new();
-    let mut take = |part: Option<&[u8]>| {
-        let part = part.unwrap_or_default();
-        digest.update((part.len() as u64).to_le_bytes());
-        digest.update(part);
-    };
-    take(parts.uri.query().map(str::as_bytes));
-    let header = |name: &str| parts.headers.get(name).map(HeaderValue::as_bytes);
-    take(header("content-type"));
-    take(header("event-time"));
-    if let TimeFrom::Header { name, .. } = &topic.settings.time {
-        take(header(name));
-    }
-    digest
-}
-
-fn first_half(digest: Sha256) -> u128 {
-    let bytes = digest.finalize();
-    bytes
-        .iter()
-        .take(16)
-        .fold(0, |number, byte| number << 8 | u128::from(*byte))
-}
-
-fn invalid(detail: &str) -> Box<Problem> {
-    Problem::because("invalid-header", detail)
 }
 
 /// `0:10-12,1:5-5`, unless it is too long for a header.

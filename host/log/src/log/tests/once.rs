@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Once;
+use crate::marks::Earlier;
 
 fn producer(seq: u64) -> Once {
     let (id, epoch) = ("p".into(), 3);
@@ -197,4 +198,46 @@ async fn an_append_is_made_only_where_its_partition_ends_as_expected() {
     );
     log.settled().await.expect("durable");
     assert_eq!(count(&log, topic).await, 2);
+}
+
+#[tokio::test]
+async fn a_repetition_waits_for_the_disk_as_the_first_one_did() {
+    let (durable, seen) = watch::channel(CommitSeq(4));
+    let again = |commit| {
+        let (time, written) = (0, Vec::new());
+        let earlier = Earlier {
+            commit,
+            time,
+            written,
+        };
+        Ticket::again(earlier, Some(seen.clone())).durable()
+    };
+    again(4).await.expect("durable already");
+    let (mut waiting, lost) = (Box::pin(again(5)), again(6));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    durable.send_replace(CommitSeq(5));
+    waiting.await.expect("durable");
+    drop(durable);
+    assert_eq!(lost.await.expect_err("unknown").code, "journal-failed");
+}
+
+#[tokio::test]
+async fn where_memory_is_enough_a_repetition_needs_no_disk_either() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let settings = TopicSettings {
+        ack: AckMode::Memory,
+        ..TopicSettings::default()
+    };
+    let name = "t".parse().expect("name");
+    let (topic, _) = log.create_topic(&name, settings).await.expect("created");
+    for replayed in [false, true] {
+        let draft = draft(topic.id, "p", &producer(0));
+        let ticket = log
+            .commit(draft)
+            .map_err(|(error, _)| error)
+            .expect("taken");
+        assert_eq!(ticket.replayed, replayed);
+        assert!(ticket.durable.is_none() && ticket.earlier.is_none());
+    }
 }
