@@ -8,8 +8,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tidemill_types::TopicId;
 
-/// What a mark takes beside its name and where its events landed: itself, its entries in both maps with
-/// the room these keep free, and what the allocator adds; measured, and rounded up.
+/// What a mark takes beside its name and where its events landed: about 110 bytes itself, up to 75 and
+/// 30 in the two maps with the room that they keep free, and what the allocator adds.
 const MARK_BYTES: u64 = 256;
 
 /// What a mark's name takes on the heap.

@@ -46,7 +46,11 @@ impl World {
                         ticket.written
                     ));
                 }
-                self.tickets.push(ticket);
+                match ticket.earlier {
+                    Some(_) => self.tickets.push(ticket),
+                    // It is told right away, so nothing may take it back.
+                    None => self.model.acknowledged(again),
+                }
                 (format!("again {again}"), Ok(Some(again)))
             }
             Ok(ticket) => {
