@@ -50,7 +50,7 @@ impl Default for Settings {
             reserve_bytes: ByteSize::mib(256),
             producer_bytes: ByteSize::mib(16),
             producer_idle: Duration::from_secs(7 * 24 * 3600),
-            idempotency_bytes: ByteSize::mib(64),
+            idempotency_bytes: ByteSize::mib(256),
             idempotency_window: Duration::from_secs(24 * 3600),
         }
     }

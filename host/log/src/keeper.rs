@@ -48,6 +48,8 @@ struct Kept {
     unnamed: Vec<SegmentMeta>,
     /// Bytes that the journal had grown to when the newest snapshot was recorded.
     written_at_snapshot: u64,
+    /// The same of the marks.
+    written_at_marks: u64,
 }
 
 impl Keeper {
@@ -86,6 +88,7 @@ impl Keeper {
             manifest,
             unnamed: Vec::new(),
             written_at_snapshot: 0,
+            written_at_marks: 0,
         };
         let keeper = Self {
             objects: found.objects,
@@ -218,7 +221,8 @@ impl Keeper {
         kept: &mut Kept,
         snapshot: Option<SnapshotRef>,
     ) -> Result<()> {
-        let (mut manifest, changed) = self.manifest(shard, kept, snapshot);
+        let written = shard.written();
+        let (mut manifest, marks) = self.manifest(shard, kept, snapshot);
         // What a manifest says must not be lost by a crash of this machine.
         let durable = shard
             .durable()
@@ -228,11 +232,16 @@ impl Keeper {
         if !durable {
             return Err(Error::unavailable("stopping", "the log has stopped"));
         }
-        if let Some(changed) = changed {
-            let nonce = self.random.nonce();
-            manifest.marks =
-                Some(manifest::write_marks(&self.objects, SHARD, &nonce, changed).await?);
-        }
+        let (marks_needed, marks_written) = match marks {
+            Unnamed::None => (None, kept.written_at_marks),
+            Unnamed::From(first) => (Some(first), kept.written_at_marks),
+            Unnamed::Write(marks) => {
+                let nonce = self.random.nonce();
+                let named = manifest::write_marks(&self.objects, SHARD, &nonce, marks).await?;
+                manifest.marks = Some(named);
+                (None, written)
+            }
+        };
         if let Err(error) = kept.store.commit(manifest.clone()).await {
             if error.kind == ErrorKind::Fenced {
                 tracing::error!(%error, "this host is fenced; the log stops");
@@ -242,6 +251,7 @@ impl Keeper {
         }
         let before = std::mem::replace(&mut kept.manifest, manifest);
         kept.manifest.number = kept.store.number();
+        kept.written_at_marks = marks_written;
         if let Some(old) = before
             .marks
             .filter(|old| kept.manifest.marks.as_ref() != Some(old))
@@ -264,19 +274,19 @@ impl Keeper {
             .snapshot
             .as_ref()
             .map_or(CommitSeq(0), |s| s.commit);
-        if let Err(error) = shard.cut(kept.manifest.commit, snapshot) {
+        if let Err(error) = shard.cut(kept.manifest.commit, snapshot, marks_needed) {
             tracing::warn!(%error, "a journal file can't be cut off");
         }
         Ok(())
     }
 
-    /// What is true now, and the marks if they aren't what the last manifest names.
+    /// What is true now, and what is to be done about the marks.
     fn manifest(
         &self,
         shard: &Arc<Shard>,
         kept: &Kept,
         snapshot: Option<SnapshotRef>,
-    ) -> (Manifest, Option<marks::Saved>) {
+    ) -> (Manifest, Unnamed) {
         let mut known: HashMap<TopicId, &TopicManifest> = kept
             .manifest
             .topics
@@ -285,7 +295,8 @@ impl Keeper {
             .collect();
         let named = kept.manifest.marks.clone();
         let marks_at = named.as_ref().map_or(CommitSeq(0), |named| named.commit);
-        let captured = shard.with_sequencer(|sequencer| Captured::of(sequencer, marks_at));
+        let grown = shard.written().saturating_sub(kept.written_at_marks);
+        let captured = shard.with_sequencer(|sequencer| Captured::of(sequencer, marks_at, grown));
         let topics = captured.topics.into_iter().map(|(topic, ends)| {
             let before = known.remove(&topic.id);
             let partition = |(number, end): (u32, u64)| {
@@ -323,6 +334,7 @@ impl Keeper {
             entries: captured.entries,
             snapshot,
             marks: named,
+            marked: captured.marked,
         };
         (manifest, captured.marks)
     }
@@ -355,13 +367,29 @@ struct Captured {
     topics: Vec<(Arc<crate::Topic>, Vec<u64>)>,
     positions: Vec<crate::Position>,
     entries: BTreeMap<String, bytes::Bytes>,
-    /// Only if they changed.
-    marks: Option<marks::Saved>,
+    marked: CommitSeq,
+    marks: Unnamed,
+}
+
+/// Marks that are behind those that the last manifest names.
+enum Unnamed {
+    None,
+    /// They stay in the journal, from this commit on.
+    From(u64),
+    /// With those before them they make up this.
+    Write(marks::Saved),
 }
 
 impl Captured {
-    fn of(sequencer: &Sequencer, marks_at: CommitSeq) -> Self {
+    /// Marks are written again when the journal has grown by as much as they may take: so they cost no
+    /// more than that, and neither does it.
+    fn of(sequencer: &Sequencer, marks_at: CommitSeq, grown: u64) -> Self {
         let marks = sequencer.marks();
+        let unnamed = match marks.first_after(marks_at) {
+            None => Unnamed::None,
+            Some(first) if grown < marks.bytes() => Unnamed::From(first),
+            Some(_) => Unnamed::Write(marks.saved(sequencer.last())),
+        };
         let ends = |known: &crate::sequencer::TopicEnds| (known.topic.clone(), known.ends.clone());
         Self {
             commit: sequencer.last(),
@@ -369,7 +397,8 @@ impl Captured {
             topics: sequencer.topics().map(ends).collect(),
             positions: sequencer.positions(),
             entries: sequencer.entries().clone(),
-            marks: (marks.changed() != marks_at).then(|| marks.saved()),
+            marked: marks.last(),
+            marks: unnamed,
         }
     }
 }

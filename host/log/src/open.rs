@@ -63,7 +63,7 @@ pub(crate) fn take_directory(files: &dyn Files, dir: &Path) -> Result<Lock> {
 pub(crate) async fn open(
     parts: Parts,
     manifest: Option<Manifest>,
-    marks: marks::Saved,
+    mut marks: marks::Saved,
     recovery: &mut dyn Recovery,
 ) -> Result<Opened> {
     let fresh = manifest.is_none();
@@ -75,8 +75,10 @@ pub(crate) async fn open(
         .files
         .create_folder(&dir)
         .map_err(|e| journal::disk_error(&dir, "can't be created", &e))?;
+    let marks_from = marks.commit;
+    marks.keep_topics(|topic| manifest.topics.iter().any(|known| known.topic.id == topic));
     let marks = Marks::new(marks::Limits::of(&parts.settings), marks);
-    let mut replay = Replay::new(&manifest, marks, state_from, recovery);
+    let mut replay = Replay::new(&manifest, marks, marks_from, state_from, recovery);
     let base = manifest.commit.0;
     let recovered = journal::recover(&parts.files, &dir, base, |found| replay.frame(&found))?;
     let Replay {
@@ -90,6 +92,7 @@ pub(crate) async fn open(
         lose_journal(&mut manifest, &mut sequencer, &mut topics);
     } else {
         check_reach(&recovered, &manifest, state_from, &topics)?;
+        check_marks(&manifest, &sequencer)?;
     }
     let snapshot = manifest
         .snapshot
@@ -141,6 +144,7 @@ fn empty_manifest(random: &Random) -> Manifest {
         entries: BTreeMap::new(),
         snapshot: None,
         marks: None,
+        marked: CommitSeq(0),
     }
 }
 
@@ -201,6 +205,17 @@ fn check_reach(
     Ok(())
 }
 
+/// Whether all marks that counted when the manifest was written have been found.
+fn check_marks(manifest: &Manifest, sequencer: &Sequencer) -> Result<()> {
+    if sequencer.marks().known_to() >= manifest.marked {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the mark of frame {} is neither in object storage nor in the journal, so that its request could be appended twice: restore the journal from a copy of the disk, or move it away to go on from object storage alone",
+        manifest.marked
+    )))
+}
+
 /// The journal is gone: what was only in it is lost, and its numbers are not given out again.
 fn lose_journal(
     manifest: &mut Manifest,
@@ -243,6 +258,7 @@ fn partitions_of(manifest: &Manifest) -> HashMap<TopicId, Arc<TopicPartitions>> 
 /// What follows from the frames seen so far.
 struct Replay<'r> {
     base: u64,
+    marks_from: u64,
     state_from: u64,
     recovery: &'r mut dyn Recovery,
     sequencer: Sequencer,
@@ -254,6 +270,7 @@ impl<'r> Replay<'r> {
     fn new(
         manifest: &Manifest,
         marks: Marks,
+        marks_from: CommitSeq,
         state_from: CommitSeq,
         recovery: &'r mut dyn Recovery,
     ) -> Self {
@@ -267,6 +284,7 @@ impl<'r> Replay<'r> {
         };
         Self {
             base: manifest.commit.0,
+            marks_from: marks_from.0,
             state_from: state_from.0,
             recovery,
             sequencer: Sequencer::new(
@@ -288,6 +306,9 @@ impl<'r> Replay<'r> {
         self.sequencer.not_before(stamp.time);
         if stamp.seq > self.base {
             self.apply(stamp.seq, stamp.time, &mut facts)?;
+        } else if stamp.seq > self.marks_from {
+            let (seq, time) = (stamp.seq, stamp.time);
+            self.sequencer.mark(Sequenced { seq, time }, &mut facts);
         }
         for slice in &found.head.slices {
             self.place(found, slice);

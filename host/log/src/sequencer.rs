@@ -210,10 +210,17 @@ impl Sequencer {
         for change in &facts.topics {
             self.apply_topic(change);
         }
+        self.mark(sequenced, facts);
+    }
+
+    /// Marks a request whose events have their offsets.
+    pub(crate) fn mark(&mut self, sequenced: Sequenced, facts: &mut Facts) {
         if let Some(once) = facts.once.take() {
             let (topic, once) = *once;
-            let written = written(&facts.slices);
-            self.marks.note(topic, once, sequenced, written);
+            if self.topics.contains_key(&topic) {
+                let written = written(&facts.slices);
+                self.marks.note(topic, once, sequenced, written);
+            }
         }
     }
 
@@ -244,7 +251,7 @@ impl Sequencer {
                     of_reader.retain(|at, _| at.topic != *id);
                 }
                 self.positions.retain(|_, of_reader| !of_reader.is_empty());
-                self.marks.forget_topic(*id, self.last_seq);
+                self.marks.forget_topic(*id);
             }
         }
     }

@@ -39,16 +39,19 @@ pub(crate) struct Manifest {
     pub(crate) entries: BTreeMap<String, Bytes>,
     /// The newest snapshot of the state.
     pub(crate) snapshot: Option<SnapshotRef>,
-    /// The marks of producers and idempotency keys; none before the first.
+    /// Marks of producers and idempotency keys; none before the first.
     pub(crate) marks: Option<MarksRef>,
+    /// The last commit with a mark that counts at [`Manifest::commit`]; 0 = none. Those behind what
+    /// [`Manifest::marks`] names are in the journal.
+    pub(crate) marked: CommitSeq,
 }
 
-/// Marks as of [`Manifest::commit`], in an object of their own because manifests are kept for ever.
+/// Marks as of a commit, in an object of their own because manifests are kept for ever.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MarksRef {
     /// Its path in object storage.
     pub(crate) path: String,
-    /// The last commit that changed them.
+    /// All marks up to it are in it.
     pub(crate) commit: CommitSeq,
 }
 
@@ -77,12 +80,12 @@ pub(crate) struct PartitionManifest {
 impl Manifest {
     /// What must hold whoever wrote it; checked before writing and after reading.
     fn check(&self) -> Result<()> {
-        if self
+        let marks_at = self
             .marks
             .as_ref()
-            .is_some_and(|marks| marks.commit > self.commit)
-        {
-            return Err(Error::corrupt("its marks are from a later commit than it"));
+            .map_or(self.marked, |marks| marks.commit);
+        if marks_at.max(self.marked) > self.commit {
+            return Err(Error::corrupt("it has marks of a later commit than it"));
         }
         for topic in &self.topics {
             let name = topic.topic.name.as_str();

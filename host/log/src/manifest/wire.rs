@@ -103,6 +103,7 @@ struct Wire {
     entries: BTreeMap<String, Blob>,
     snapshot: Option<WireSnapshot>,
     marks: Option<WireMarks>,
+    marked: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -236,6 +237,7 @@ impl From<&Manifest> for Wire {
                 path: marks.path.clone(),
                 commit: marks.commit.0,
             }),
+            marked: manifest.marked.0,
         }
     }
 }
@@ -267,6 +269,7 @@ impl Wire {
                 path: wire.path,
                 commit: CommitSeq(wire.commit),
             }),
+            marked: CommitSeq(self.marked),
         })
     }
 }

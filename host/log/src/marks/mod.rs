@@ -101,18 +101,26 @@ pub(crate) struct Marks {
     limits: Limits,
     producers: Shelf<Arc<str>, Step>,
     keys: Shelf<u128, u128>,
-    changed: u64,
+    known_to: u64,
 }
 
 /// The marks at one commit, as they are kept with a manifest.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Saved {
-    /// The last commit that changed them.
+    /// All marks up to it are in here.
     pub(crate) commit: CommitSeq,
     /// In the order of their last use.
     pub(crate) producers: Vec<Arc<Producer>>,
     /// In the order of acceptance.
     pub(crate) keys: Vec<Arc<Key>>,
+}
+
+impl Saved {
+    /// Drops the marks of other topics.
+    pub(crate) fn keep_topics(&mut self, keep: impl Fn(TopicId) -> bool) {
+        self.producers.retain(|mark| keep(mark.topic));
+        self.keys.retain(|mark| keep(mark.topic));
+    }
 }
 
 impl Marks {
@@ -121,7 +129,7 @@ impl Marks {
             limits,
             producers: Shelf::default(),
             keys: Shelf::default(),
-            changed: saved.commit.0,
+            known_to: saved.commit.0,
         };
         saved
             .producers
@@ -251,7 +259,7 @@ impl Marks {
         written: Vec<Written>,
     ) {
         let Sequenced { seq: commit, time } = sequenced;
-        self.changed = commit;
+        self.known_to = commit;
         let written = written.into_boxed_slice();
         match once {
             Once::Producer { id, epoch, seq } => {
@@ -289,23 +297,41 @@ impl Marks {
         }
     }
 
-    /// A topic is deleted by `commit`.
-    pub(crate) fn forget_topic(&mut self, topic: TopicId, commit: u64) {
-        let producers = self.producers.remove_topic(topic);
-        if self.keys.remove_topic(topic) || producers {
-            self.changed = commit;
-        }
+    /// A topic is deleted.
+    pub(crate) fn forget_topic(&mut self, topic: TopicId) {
+        self.producers.remove_topic(topic);
+        self.keys.remove_topic(topic);
     }
 
-    /// The last commit that changed them; 0 = none.
-    pub(crate) fn changed(&self) -> CommitSeq {
-        CommitSeq(self.changed)
+    /// The last commit with a mark that was noted or read.
+    pub(crate) fn known_to(&self) -> CommitSeq {
+        CommitSeq(self.known_to)
     }
 
-    /// All of them.
-    pub(crate) fn saved(&self) -> Saved {
+    /// The last commit with a mark that counts; 0 = none.
+    pub(crate) fn last(&self) -> CommitSeq {
+        let producer = self.producers.newest().map_or(0, |mark| mark.commit);
+        CommitSeq(producer.max(self.keys.newest().map_or(0, |mark| mark.commit)))
+    }
+
+    /// The first commit behind this one with a mark that counts.
+    pub(crate) fn first_after(&self, commit: CommitSeq) -> Option<u64> {
+        let (producer, key) = (
+            self.producers.first_after(commit.0),
+            self.keys.first_after(commit.0),
+        );
+        producer.into_iter().chain(key).min()
+    }
+
+    /// About how much memory they take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.producers.bytes() + self.keys.bytes()
+    }
+
+    /// All of them, as of a commit.
+    pub(crate) fn saved(&self, commit: CommitSeq) -> Saved {
         Saved {
-            commit: self.changed(),
+            commit,
             producers: self.producers.all(),
             keys: self.keys.all(),
         }

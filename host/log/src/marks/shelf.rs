@@ -96,17 +96,12 @@ impl<N: Name, S> Shelf<N, S> {
         }
     }
 
-    /// Whether the topic had any.
-    pub(super) fn remove_topic(&mut self, topic: TopicId) -> bool {
-        let Some(of_topic) = self.names.remove(&topic) else {
-            return false;
-        };
-        for commit in of_topic.values() {
+    pub(super) fn remove_topic(&mut self, topic: TopicId) {
+        for commit in self.names.remove(&topic).unwrap_or_default().values() {
             if let Some(mark) = self.marks.remove(commit) {
                 self.bytes -= bytes(&mark);
             }
         }
-        true
     }
 
     pub(super) fn oldest(&self) -> Option<&Mark<N, S>> {
@@ -115,6 +110,12 @@ impl<N: Name, S> Shelf<N, S> {
 
     pub(super) fn newest(&self) -> Option<&Mark<N, S>> {
         self.marks.values().next_back().map(|mark| &**mark)
+    }
+
+    /// The first mark of a later commit.
+    pub(super) fn first_after(&self, commit: u64) -> Option<u64> {
+        let later = self.marks.range(commit.saturating_add(1)..);
+        later.map(|(commit, _)| *commit).next()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Mark<N, S>>> {

@@ -236,7 +236,7 @@ proptest! {
                 plain.0.push((topic, once, time, commit));
             }
             if restart {
-                let saved = marks.saved();
+                let saved = marks.saved(CommitSeq(commit));
                 let read = decode(&encode(&saved)).expect("what was written");
                 prop_assert_eq!(&read, &saved);
                 marks = Marks::new(LIMITS, read);
@@ -265,7 +265,7 @@ fn sample() -> Saved {
     );
     let (key, digest) = (0x0102, 0x0304);
     marks.note(TopicId(4), Once::Key { key, digest }, at(8, 2), Vec::new());
-    marks.saved()
+    marks.saved(CommitSeq(9))
 }
 
 /// Byte for byte: version 1 stays readable for ever.
@@ -373,12 +373,33 @@ fn a_deleted_topics_marks_go_with_it() {
     accept(&mut marks, &key, 1, 0).expect("new");
     accept(&mut marks, &producer("a", 0, 0), 2, 0).expect("new");
     marks.note(TopicId(2), key, Sequenced { seq: 3, time: 0 }, Vec::new());
-    marks.forget_topic(TopicId(1), 4);
-    assert_eq!((marks.counts(), marks.changed()), ((0, 1), CommitSeq(4)));
-    marks.forget_topic(TopicId(1), 5);
-    assert_eq!(marks.changed(), CommitSeq(4), "nothing changed");
+    marks.forget_topic(TopicId(1));
+    assert_eq!((marks.counts(), marks.last()), ((0, 1), CommitSeq(3)));
+    let mut saved = marks.saved(CommitSeq(4));
+    assert_eq!(marks.bytes(), Marks::new(LIMITS, saved.clone()).bytes());
+    saved.keep_topics(|topic| topic == TopicId(1));
+    assert_eq!(Marks::new(LIMITS, saved).counts(), (0, 0));
+}
+
+#[test]
+fn the_journal_is_needed_from_the_first_mark_that_is_nowhere_else() {
+    let mut marks = Marks::new(LIMITS, Saved::default());
+    assert_eq!(marks.first_after(CommitSeq(0)), None);
+    for commit in 1..=4 {
+        accept(&mut marks, &producer("a", 0, commit - 1), commit, 0).expect("new");
+    }
     assert_eq!(
-        marks.keys.bytes(),
-        Marks::new(LIMITS, marks.saved()).keys.bytes()
+        marks.first_after(CommitSeq(0)),
+        Some(4),
+        "the last step alone counts"
+    );
+    accept(&mut marks, &Once::Key { key: 1, digest: 1 }, 5, 0).expect("new");
+    accept(&mut marks, &producer("a", 0, 4), 6, 0).expect("new");
+    assert_eq!(marks.first_after(CommitSeq(4)), Some(5));
+    assert_eq!(marks.first_after(CommitSeq(5)), Some(6));
+    assert_eq!(marks.first_after(CommitSeq(6)), None);
+    assert_eq!(
+        (marks.last(), marks.known_to()),
+        (CommitSeq(6), CommitSeq(6))
     );
 }

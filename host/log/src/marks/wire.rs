@@ -6,7 +6,7 @@
 //!    0  4  "TMMK"
 //!    4  u8   version      1
 //!    5  3  zero
-//!    8  u64  commit       the last one that changed them
+//!    8  u64  commit       all marks up to it are in here
 //!   16  u32  producers
 //!   20  u32  keys
 //!   producers, in the order of their last use

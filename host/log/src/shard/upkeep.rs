@@ -153,12 +153,18 @@ impl Shard {
     }
 
     /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is
-    /// in the snapshot and whose events are in segments. The newest file with frames stays: it says
+    /// in the snapshot, whose events are in segments and which end before the first frame whose mark is
+    /// nowhere else (`marks`). The newest file with frames stays: it says
     /// where the sequence stands.
     ///
     /// # Errors
     /// Whatever the disk says; the file is no longer part of this log, and a later start finds it again.
-    pub(crate) fn cut(&self, manifest: CommitSeq, snapshot: CommitSeq) -> Result<()> {
+    pub(crate) fn cut(
+        &self,
+        manifest: CommitSeq,
+        snapshot: CommitSeq,
+        marks: Option<u64>,
+    ) -> Result<()> {
         let mut needed = u64::MAX;
         for topic in self.all_topics() {
             for partition in &topic.partitions {
@@ -174,6 +180,7 @@ impl Shard {
             let used = oldest.get();
             let unneeded = *oldest.key() < needed
                 && used.last_seq <= manifest.0
+                && marks.is_none_or(|first| used.last_seq < first)
                 && used.last_state <= snapshot.0;
             if !unneeded || Some(*oldest.key()) == newest {
                 return Ok(());

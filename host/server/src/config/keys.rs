@@ -73,7 +73,7 @@ keys! {
     "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;
     "log.producer_idle", "A producer that was silent for less than this is never forgotten; when all are like that, new ones are refused.",
         log.producer_idle, duration, |v: &Duration| quoted(format_duration(*v));
-    "log.idempotency_bytes", "Memory for idempotency keys; beyond it requests with new ones are refused.", log.idempotency_bytes, bytes, quoted;
+    "log.idempotency_bytes", "Memory for idempotency keys, about 300 bytes each; beyond it requests with new ones are refused.", log.idempotency_bytes, bytes, quoted;
     "log.idempotency_window", "How long an idempotency key counts, from its first acceptance.",
         log.idempotency_window, duration, |v: &Duration| quoted(format_duration(*v));
 

@@ -93,8 +93,57 @@ async fn a_request_takes_effect_once_also_across_restarts_and_a_cut_journal() {
         .await
         .expect("the next");
     assert_eq!(new, (Some(20_004), false));
+    let before = marks_objects(dir.path());
+    append(&log, topic, 0, &values(0..1000)).await;
     log.seal().await.expect("sealed");
-    assert_eq!(marks_objects(dir.path()).len(), 1, "older ones are removed");
+    let after = marks_objects(dir.path());
+    assert_eq!(after.len(), 1, "older ones are removed");
+    assert_ne!(after, before);
+}
+
+/// Many marks are not written with every manifest; the journal that has them stays until they are.
+#[tokio::test]
+async fn marks_may_lag_behind_the_manifest_and_keep_their_journal() {
+    let dir = tempfile::tempdir().expect("dir");
+    let mut log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    for nth in 0..500 {
+        log.commit(draft(topic, "k", &key(nth)))
+            .map_err(|(error, _)| error)
+            .expect("new");
+    }
+    log.seal().await.expect("sealed");
+    assert_eq!(
+        marks_objects(dir.path()).len(),
+        0,
+        "the journal has grown by less than they take"
+    );
+    let first = first_journal_file(dir.path());
+    for round in 0..3 {
+        log.close().await.expect("closed");
+        log = open(dir.path()).await;
+        for nth in [0, 250, 499] {
+            let again = once(&log, topic, "k", &key(nth)).await.expect("again");
+            assert_eq!(again, (Some(u64::try_from(nth).expect("small")), true));
+        }
+        match round {
+            0 => {
+                // It is no longer the newest file, and nothing but marks is only there.
+                append(&log, topic, 0, &values(0..1)).await;
+                log.seal().await.expect("sealed");
+                assert_eq!(first_journal_file(dir.path()), first, "kept");
+            }
+            1 => {
+                for start in (0..20_000).step_by(100) {
+                    append(&log, topic, 0, &values(start..start + 100)).await;
+                }
+                log.seal().await.expect("sealed");
+                assert_ne!(first_journal_file(dir.path()), first, "cut");
+                assert_eq!(marks_objects(dir.path()).len(), 1);
+            }
+            _ => {}
+        }
+    }
 }
 
 fn first_journal_file(dir: &Path) -> std::path::PathBuf {
