@@ -101,23 +101,23 @@ async fn a_request_takes_effect_once_also_across_restarts_and_a_cut_journal() {
     assert_ne!(after, before);
 }
 
+/// So many that they take more than the journal has grown by.
+async fn many_keys(log: &Log, topic: TopicId, dir: &Path) {
+    for nth in 0..500 {
+        let sequenced = log.commit(draft(topic, "k", &key(nth)));
+        sequenced.map_err(|(error, _)| error).expect("new");
+    }
+    log.seal().await.expect("sealed");
+    assert_eq!(marks_objects(dir).len(), 0, "they are in the journal");
+}
+
 /// Many marks are not written with every manifest; the journal that has them stays until they are.
 #[tokio::test]
 async fn marks_may_lag_behind_the_manifest_and_keep_their_journal() {
     let dir = tempfile::tempdir().expect("dir");
     let mut log = open(dir.path()).await;
     let topic = topic(&log, "t", 1).await;
-    for nth in 0..500 {
-        log.commit(draft(topic, "k", &key(nth)))
-            .map_err(|(error, _)| error)
-            .expect("new");
-    }
-    log.seal().await.expect("sealed");
-    assert_eq!(
-        marks_objects(dir.path()).len(),
-        0,
-        "the journal has grown by less than they take"
-    );
+    many_keys(&log, topic, dir.path()).await;
     let first = first_journal_file(dir.path());
     for round in 0..3 {
         log.close().await.expect("closed");
@@ -198,6 +198,7 @@ async fn a_deleted_topics_marks_do_not_count_for_a_later_one_of_its_name() {
         );
         if round == 1 {
             log.seal().await.expect("sealed");
+            assert_eq!(marks_objects(dir.path()).len(), 1);
         }
         log.delete_topic(&"t".parse().expect("name"))
             .await
@@ -207,6 +208,8 @@ async fn a_deleted_topics_marks_do_not_count_for_a_later_one_of_its_name() {
             (0, 0)
         );
         if round == 1 {
+            // What the manifest names still has the marks; the topic is known to neither it nor the journal.
+            log.seal().await.expect("sealed");
             log.close().await.expect("closed");
             log = open(dir.path()).await;
             assert_eq!(
@@ -289,4 +292,25 @@ async fn where_memory_is_enough_a_repetition_needs_no_disk_either() {
         assert_eq!(ticket.replayed, replayed);
         assert!(ticket.durable.is_none() && ticket.earlier.is_none());
     }
+}
+
+#[tokio::test]
+async fn a_mark_that_is_nowhere_stops_the_start() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    many_keys(&log, topic, dir.path()).await;
+    log.close().await.expect("closed");
+    let first = first_journal_file(dir.path());
+    let log = open(dir.path()).await;
+    append(&log, topic, 0, &values(0..1)).await;
+    log.seal().await.expect("sealed");
+    log.close().await.expect("closed");
+    std::fs::remove_file(first).expect("removed");
+    let refused = open_with(small(dir.path()), &mut States::default()).await;
+    let error = refused.err().expect("refused");
+    assert!(
+        error.kind == ErrorKind::Corrupt && error.detail.contains("the mark of frame 501"),
+        "{error}"
+    );
 }
