@@ -50,6 +50,8 @@ struct Kept {
     written_at_snapshot: u64,
     /// The same of the marks.
     written_at_marks: u64,
+    /// Bytes of journal that were found at the start and aren't counted as written.
+    found_bytes: u64,
 }
 
 impl Keeper {
@@ -83,12 +85,14 @@ impl Keeper {
         shard: &Arc<Shard>,
         random: Random,
     ) -> Result<Self> {
+        let journal_bytes: u64 = shard.journal().values().map(|used| used.bytes).sum();
         let kept = Kept {
             store: found.store,
             manifest,
             unnamed: Vec::new(),
             written_at_snapshot: 0,
             written_at_marks: 0,
+            found_bytes: journal_bytes.saturating_sub(shard.written()),
         };
         let keeper = Self {
             objects: found.objects,
@@ -221,7 +225,7 @@ impl Keeper {
         kept: &mut Kept,
         snapshot: Option<SnapshotRef>,
     ) -> Result<()> {
-        let written = shard.written();
+        let written = shard.written() + kept.found_bytes;
         let (mut manifest, marks) = self.manifest(shard, kept, snapshot);
         // What a manifest says must not be lost by a crash of this machine.
         let durable = shard
@@ -295,7 +299,8 @@ impl Keeper {
             .collect();
         let named = kept.manifest.marks.clone();
         let marks_at = named.as_ref().map_or(CommitSeq(0), |named| named.commit);
-        let grown = shard.written().saturating_sub(kept.written_at_marks);
+        let written = shard.written() + kept.found_bytes;
+        let grown = written.saturating_sub(kept.written_at_marks);
         let captured = shard.with_sequencer(|sequencer| Captured::of(sequencer, marks_at, grown));
         let topics = captured.topics.into_iter().map(|(topic, ends)| {
             let before = known.remove(&topic.id);

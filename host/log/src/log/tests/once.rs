@@ -294,6 +294,25 @@ async fn where_memory_is_enough_a_repetition_needs_no_disk_either() {
     }
 }
 
+/// A host that is started again and again doesn't keep ever more journal for them.
+#[tokio::test]
+async fn marks_are_written_when_the_journal_of_several_runs_has_grown_enough() {
+    let dir = tempfile::tempdir().expect("dir");
+    let log = open(dir.path()).await;
+    let topic = topic(&log, "t", 1).await;
+    many_keys(&log, topic, dir.path()).await;
+    log.close().await.expect("closed");
+    for run in 0..3 {
+        let log = open(dir.path()).await;
+        append(&log, topic, 0, &values(0..400)).await;
+        log.settled().await.expect("durable");
+        log.close().await.expect("closed");
+        open(dir.path()).await.close().await.expect("closed");
+        let written = marks_objects(dir.path()).len();
+        assert_eq!(written, usize::from(run > 0), "run {run}");
+    }
+}
+
 #[tokio::test]
 async fn a_mark_that_is_nowhere_stops_the_start() {
     let dir = tempfile::tempdir().expect("dir");
