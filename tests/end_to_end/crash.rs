@@ -10,7 +10,7 @@ use tidemill_tests::{Host, component};
 const CARRIERS: [&str; 5] = ["UA", "B6", "AA", "DL", "EV"];
 
 /// Everything happens often: files change, segments are sealed, snapshots taken, the journal cut.
-const BUSY: [(&str, &str); 5] = [
+pub(crate) const BUSY: [(&str, &str); 5] = [
     ("TIDEMILL_LOG__JOURNAL_FILE_BYTES", "1MiB"),
     ("TIDEMILL_LOG__SEGMENT_AGE", "300ms"),
     ("TIDEMILL_LOG__SEGMENT_BYTES", "256KiB"),

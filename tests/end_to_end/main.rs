@@ -15,3 +15,4 @@ mod guests;
 mod keeping;
 mod memory;
 mod program;
+mod retries;

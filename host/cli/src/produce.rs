@@ -25,7 +25,8 @@ const READ_AHEAD: usize = 4;
 ///
 /// Takes one JSON value a line, a JSON document (an array is taken apart), or CSV with a header (each
 /// row becomes an object of texts); compressed by gzip or not. Requests go one after the other, so that
-/// events keep their order; what is known not to have taken effect is tried again.
+/// events keep their order; what was not acknowledged is sent again under the same number
+/// (Producer-Id, Producer-Seq), so that the host writes it once.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  tidemill produce flights flights.csv.gz --key-pointer /carrier\n  tidemill produce clicks --rate 100 < clicks.ndjson"

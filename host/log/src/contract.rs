@@ -1,10 +1,13 @@
 //! What the façade takes and gives.
 
+use crate::marks::Earlier;
+use crate::shard::stopped;
 use crate::tail::Taken;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_types::{Batch, ByteSize, CommitSeq, Error, PartitionId, Result, Timestamp};
+use tokio::sync::watch;
 
 /// Settings of a log (data; the parts it works with are arguments of [`Log::open`](crate::Log::open)).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +34,14 @@ pub struct Settings {
     pub compaction_bytes: ByteSize,
     /// Disk space that must stay free; below it commits are refused as `storage-full`.
     pub reserve_bytes: ByteSize,
+    /// Memory for the last steps of producers; beyond it those that were silent longest are forgotten.
+    pub producer_bytes: ByteSize,
+    /// A producer that was silent for less than this is never forgotten.
+    pub producer_idle: Duration,
+    /// Memory for idempotency keys; beyond it requests with new ones are refused.
+    pub idempotency_bytes: ByteSize,
+    /// How long an idempotency key counts, from its first acceptance.
+    pub idempotency_window: Duration,
 }
 
 impl Default for Settings {
@@ -47,6 +58,10 @@ impl Default for Settings {
             compaction_percent: 50,
             compaction_bytes: ByteSize::mib(64),
             reserve_bytes: ByteSize::mib(256),
+            producer_bytes: ByteSize::mib(16),
+            producer_idle: Duration::from_secs(7 * 24 * 3600),
+            idempotency_bytes: ByteSize::mib(256),
+            idempotency_window: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -108,16 +123,37 @@ pub struct Ticket {
     pub time: Timestamp,
     /// Where the events landed, by topic and partition.
     pub written: Vec<Written>,
+    /// Whether this is the answer to an earlier request of the same producer and number, or with the
+    /// same key: nothing was appended now.
+    pub replayed: bool,
     /// `None` when it needs no waiting.
     pub(crate) durable: Option<tokio::sync::oneshot::Receiver<Result<()>>>,
+    /// What to watch if an earlier frame has to be waited for.
+    pub(crate) earlier: Option<watch::Receiver<CommitSeq>>,
 }
 
 impl Ticket {
+    /// The ticket of a request that was appended before; `durable` if that has to be waited for.
+    pub(crate) fn again(earlier: Earlier, durable: Option<watch::Receiver<CommitSeq>>) -> Self {
+        Self {
+            commit: CommitSeq(earlier.commit),
+            time: Timestamp::from_micros(earlier.time),
+            written: earlier.written,
+            replayed: true,
+            durable: None,
+            earlier: durable,
+        }
+    }
+
     /// Waits until the frame is durable. Tickets become durable in commit order.
     ///
     /// # Errors
     /// `Unavailable` when the journal failed: the outcome is unknown and the host stops.
     pub async fn durable(self) -> Result<()> {
+        if let Some(mut durable) = self.earlier {
+            let reached = durable.wait_for(|durable| *durable >= self.commit).await;
+            return reached.map(drop).map_err(|_| stopped());
+        }
         match self.durable {
             None => Ok(()),
             Some(durable) => durable.await.unwrap_or_else(|_| {

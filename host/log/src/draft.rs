@@ -4,10 +4,10 @@
 use crate::buffers::Buffers;
 use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
 use crate::sequencer::{Facts, TopicChange, Truncation};
-use crate::wire;
+use crate::{Once, wire};
 use bytes::Bytes;
 use tidemill_types::{
-    Error, ErrorKind, PackedRows, ROW_HEAD_BYTES, Result, RowHead, TopicId, limits,
+    Error, ErrorKind, PackedRows, PartitionId, ROW_HEAD_BYTES, Result, RowHead, TopicId, limits,
 };
 
 /// A reader's step over one partition: refused unless its position still is `from`.
@@ -161,6 +161,25 @@ impl Draft {
         self.facts
             .entries
             .push((key.to_owned(), value.map(Bytes::copy_from_slice)));
+    }
+
+    /// Makes this draft a request that takes effect once: if it was committed before, the ticket is the
+    /// one of then. A draft is one request at most: the first call counts.
+    pub fn once(&mut self, topic: TopicId, once: &Once) {
+        if self.facts.once.is_some() {
+            return;
+        }
+        let kind = match once {
+            Once::Producer { .. } => Kind::Producer,
+            Once::Key { .. } => Kind::IdempotencyKey,
+        };
+        self.section(kind, topic.0, &wire::once_bytes(once));
+        self.facts.once = Some(Box::new((topic, once.clone())));
+    }
+
+    /// Makes this draft conditional: refused as `tail-moved` unless the partition ends at `end` before it.
+    pub fn expect_end(&mut self, at: PartitionId, end: u64) {
+        self.facts.ends.push((at, end));
     }
 
     /// Bytes of the frame so far.

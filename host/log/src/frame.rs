@@ -32,7 +32,7 @@
 //!    2  u16  zero
 //!    4  u32  at           offset in the body
 //!    8  u32  length
-//!   12  u32  topic        append, topic-deleted; else 0
+//!   12  u32  topic        append, topic-deleted, producer, idempotency-key; else 0
 //!   16  u32  payload      append: bytes of payload, the row heads follow it; else 0
 //!   20  u32  rows         append; else 0
 //! ```
@@ -72,11 +72,15 @@ pub(crate) enum Kind {
     TopicDeleted = 7,
     /// Nothing: the log was closed in order.
     Closed = 8,
+    /// The step of a producer that this frame is.
+    Producer = 10,
     /// Where a partition starts from now on.
     Truncated = 12,
     /// All positions of a reader go.
     Forgotten = 13,
-    // Reserved: 9 timers, 10 dedup marks of producers, 11 outbox entries.
+    /// The idempotency key of the request that this frame is.
+    IdempotencyKey = 14,
+    // Reserved: 9 timers, 11 outbox entries.
 }
 
 impl Kind {
@@ -90,8 +94,10 @@ impl Kind {
             Self::TopicAltered,
             Self::TopicDeleted,
             Self::Closed,
+            Self::Producer,
             Self::Truncated,
             Self::Forgotten,
+            Self::IdempotencyKey,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)

@@ -4,7 +4,8 @@ mod compact;
 mod next;
 mod retain;
 
-use crate::manifest::{Manifest, ManifestStore, TopicManifest};
+use crate::manifest::{self, Manifest, ManifestStore, TopicManifest};
+use crate::marks;
 use crate::sealer::{self, Job, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::SegmentMeta;
 use crate::sequencer::Sequencer;
@@ -37,6 +38,8 @@ pub(crate) struct FoundManifest {
     objects: Objects,
     store: ManifestStore,
     pub(crate) manifest: Option<Manifest>,
+    /// What the object holds that the manifest names.
+    pub(crate) marks: marks::Saved,
 }
 
 /// The owner of the manifest.
@@ -61,6 +64,10 @@ struct Kept {
     gone: Vec<String>,
     /// Bytes that the journal had grown to when the newest snapshot was recorded.
     written_at_snapshot: u64,
+    /// The same of the marks.
+    written_at_marks: u64,
+    /// Bytes of journal that were found at the start and aren't counted as written.
+    found_bytes: u64,
 }
 
 impl Keeper {
@@ -71,10 +78,16 @@ impl Keeper {
     pub(crate) async fn find(objects: Objects, random: &Random) -> Result<FoundManifest> {
         let (store, manifest) =
             ManifestStore::open(objects.clone(), SHARD, &random.nonce()).await?;
+        let named = manifest.as_ref().and_then(|known| known.marks.as_ref());
+        let marks = match named {
+            Some(named) => manifest::read_marks(&objects, named).await?,
+            None => marks::Saved::default(),
+        };
         Ok(FoundManifest {
             objects,
             store,
             manifest,
+            marks,
         })
     }
 
@@ -88,6 +101,7 @@ impl Keeper {
         shard: &Arc<Shard>,
         random: Random,
     ) -> Result<Self> {
+        let journal_bytes: u64 = shard.journal().values().map(|used| used.bytes).sum();
         let kept = Kept {
             store: found.store,
             manifest,
@@ -95,6 +109,8 @@ impl Keeper {
             compacted: Vec::new(),
             gone: Vec::new(),
             written_at_snapshot: 0,
+            written_at_marks: 0,
+            found_bytes: journal_bytes.saturating_sub(shard.written()),
         };
         let keeper = Self {
             objects: found.objects,
@@ -107,6 +123,7 @@ impl Keeper {
         let snapshot = kept.manifest.snapshot.clone();
         keeper.commit(shard, &mut kept, snapshot).await?;
         keeper.remove_orphans(&kept).await;
+        manifest::keep_only_marks(&keeper.objects, SHARD, kept.manifest.marks.as_ref()).await;
         drop(kept);
         Ok(keeper)
     }
@@ -233,7 +250,8 @@ impl Keeper {
         kept: &mut Kept,
         snapshot: Option<SnapshotRef>,
     ) -> Result<()> {
-        let manifest = self.manifest(shard, kept, snapshot);
+        let written = shard.written() + kept.found_bytes;
+        let (mut manifest, marks) = self.manifest(shard, kept, snapshot);
         // What a manifest says must not be lost by a crash of this machine.
         let durable = shard
             .durable()
@@ -243,6 +261,16 @@ impl Keeper {
         if !durable {
             return Err(Error::unavailable("stopping", "the log has stopped"));
         }
+        let (marks_needed, marks_written) = match marks {
+            Unnamed::None => (None, kept.written_at_marks),
+            Unnamed::From(first) => (Some(first), kept.written_at_marks),
+            Unnamed::Write(marks) => {
+                let nonce = self.random.nonce();
+                let named = manifest::write_marks(&self.objects, SHARD, &nonce, marks).await?;
+                manifest.marks = Some(named);
+                (None, written)
+            }
+        };
         if let Err(error) = kept.store.commit(manifest.clone()).await {
             if error.kind == ErrorKind::Fenced {
                 tracing::error!(%error, "this host is fenced; the log stops");
@@ -255,8 +283,15 @@ impl Keeper {
         let about_to_be = compacted.iter().flat_map(|it| &it.segments).chain(&named);
         let dropped = next::dropped(&kept.manifest, about_to_be, &manifest);
         kept.gone.extend(dropped);
-        kept.manifest = manifest;
+        let before = std::mem::replace(&mut kept.manifest, manifest);
         kept.manifest.number = kept.store.number();
+        kept.written_at_marks = marks_written;
+        if let Some(old) = before
+            .marks
+            .filter(|old| kept.manifest.marks.as_ref() != Some(old))
+        {
+            manifest::delete_marks(&self.objects, &old.path).await;
+        }
         shard.meters.sealed(named.len());
         for segment in named {
             let at = PartitionId {
@@ -273,7 +308,7 @@ impl Keeper {
             .snapshot
             .as_ref()
             .map_or(CommitSeq(0), |s| s.commit);
-        if let Err(error) = shard.cut(kept.manifest.commit, snapshot) {
+        if let Err(error) = shard.cut(kept.manifest.commit, snapshot, marks_needed) {
             tracing::warn!(%error, "a journal file can't be cut off");
         }
         self.delete_gone(kept).await;
@@ -294,14 +329,24 @@ impl Keeper {
         kept.gone = left;
     }
 
-    fn manifest(&self, shard: &Arc<Shard>, kept: &Kept, snapshot: Option<SnapshotRef>) -> Manifest {
+    /// What is true now, and what is to be done about the marks.
+    fn manifest(
+        &self,
+        shard: &Arc<Shard>,
+        kept: &Kept,
+        snapshot: Option<SnapshotRef>,
+    ) -> (Manifest, Unnamed) {
         let mut known: HashMap<TopicId, &TopicManifest> = kept
             .manifest
             .topics
             .iter()
             .map(|topic| (topic.topic.id, topic))
             .collect();
-        let captured = shard.with_sequencer(Captured::of);
+        let named = kept.manifest.marks.clone();
+        let marks_at = named.as_ref().map_or(CommitSeq(0), |named| named.commit);
+        let written = shard.written() + kept.found_bytes;
+        let grown = written.saturating_sub(kept.written_at_marks);
+        let captured = shard.with_sequencer(|sequencer| Captured::of(sequencer, marks_at, grown));
         let topics = captured.topics.into_iter().map(|(topic, bounds)| {
             let before = known.remove(&topic.id);
             let partition = |(number, bounds): (u32, Bounds)| {
@@ -320,7 +365,7 @@ impl Keeper {
                 partitions,
             }
         });
-        Manifest {
+        let manifest = Manifest {
             number: kept.manifest.number,
             owner: String::new(),
             data_id: kept.manifest.data_id.clone(),
@@ -330,7 +375,10 @@ impl Keeper {
             positions: captured.positions,
             entries: captured.entries,
             snapshot,
-        }
+            marks: named,
+            marked: captured.marked,
+        };
+        (manifest, captured.marks)
     }
 
     /// Only before anything is uploaded: what isn't named yet looks like an orphan.
@@ -362,10 +410,29 @@ struct Captured {
     topics: Vec<(Arc<crate::Topic>, Vec<Bounds>)>,
     positions: Vec<crate::Position>,
     entries: BTreeMap<String, bytes::Bytes>,
+    marked: CommitSeq,
+    marks: Unnamed,
+}
+
+/// Marks that are behind those that the last manifest names.
+enum Unnamed {
+    None,
+    /// They stay in the journal, from this commit on.
+    From(u64),
+    /// With those before them they make up this.
+    Write(marks::Saved),
 }
 
 impl Captured {
-    fn of(sequencer: &Sequencer) -> Self {
+    /// Marks are written again when the journal has grown by as much as they may take: so they cost no
+    /// more than that, and neither does it.
+    fn of(sequencer: &Sequencer, marks_at: CommitSeq, grown: u64) -> Self {
+        let marks = sequencer.marks();
+        let unnamed = match marks.first_after(marks_at) {
+            None => Unnamed::None,
+            Some(first) if grown < marks.bytes() => Unnamed::From(first),
+            Some(_) => Unnamed::Write(marks.saved(sequencer.last())),
+        };
         let bounds = |known: &crate::sequencer::TopicEnds| {
             let both = known.starts.iter().zip(&known.ends);
             let bounds = both.map(|(start, end)| Bounds {
@@ -380,6 +447,8 @@ impl Captured {
             topics: sequencer.topics().map(bounds).collect(),
             positions: sequencer.positions(),
             entries: sequencer.entries().clone(),
+            marked: marks.last(),
+            marks: unnamed,
         }
     }
 }

@@ -16,6 +16,7 @@ mod journal;
 mod keeper;
 mod log;
 mod manifest;
+mod marks;
 mod meters;
 mod open;
 mod paths;
@@ -37,6 +38,7 @@ pub use contract::{
 };
 pub use draft::{Advance, Draft};
 pub use log::Log;
+pub use marks::Once;
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };

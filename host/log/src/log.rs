@@ -54,7 +54,7 @@ impl Log {
         recovery: &mut dyn Recovery,
     ) -> Result<Self> {
         let held = open::take_directory(&*files, &settings.dir)?;
-        let found = Keeper::find(objects.clone(), &random).await?;
+        let mut found = Keeper::find(objects.clone(), &random).await?;
         let parts = Parts {
             settings,
             files,
@@ -62,7 +62,8 @@ impl Log {
             random: random.clone(),
             meters: Meters::new(metrics),
         };
-        let opened = open::open(parts, found.manifest.clone(), recovery).await?;
+        let marks = std::mem::take(&mut found.marks);
+        let opened = open::open(parts, found.manifest.clone(), marks, recovery).await?;
         let shard = Arc::new(opened.shard);
         let keeper = Keeper::begin(found, opened.manifest, &shard, random).await?;
         let keeper = Arc::new(keeper);
@@ -85,12 +86,19 @@ impl Log {
     }
 
     /// Sequences a transaction: decides offsets and order, appends to memory, never waits for the disk.
+    /// A request that must take effect once and did so before ([`Draft::once`]) appends nothing; its
+    /// ticket is the one of then, marked as replayed.
     ///
     /// # Errors
     /// `Busy` when too much is in flight (wait with [`Log::room`]); `StorageFull`; `Conflict` with code
-    /// `position-moved` when a position isn't what the draft says; `NotFound` for an unknown topic or
+    /// `position-moved` when a position isn't what the draft says, or `tail-moved` when a partition
+    /// doesn't end where it says; for a request that must take effect once `producer-fenced` (with
+    /// `current_epoch`), `invalid-producer-epoch`, `out-of-order-sequence` (with `expected` and
+    /// `received`), `idempotency-key-reused`, and of kind `Busy` `producers-full` and
+    /// `idempotency-keys-full` (with `retry_after`, in seconds); `NotFound` for an unknown topic or
     /// partition; `TooLarge`; `Unavailable` after a failed sync. On an error nothing happened and the
-    /// draft comes back as it was, to be tried again.
+    /// draft comes back as it was, to be tried again. What an error says of others' requests may not be
+    /// durable yet: wait with [`Log::settled`] before telling anybody.
     #[expect(
         clippy::result_large_err,
         reason = "the draft comes back so that nothing is copied"

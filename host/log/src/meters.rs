@@ -21,6 +21,10 @@ pub(crate) struct Meters {
     pub(crate) journal_bytes: Gauge,
     /// Bytes of events in memory.
     pub(crate) tail_bytes: Gauge,
+    /// Requests that were appended before and came again.
+    pub(crate) replays: Counter,
+    producers: Gauge,
+    idempotency_keys: Gauge,
 }
 
 impl Meters {
@@ -76,6 +80,21 @@ impl Meters {
                 Gauge::default(),
             ),
             tail_bytes: metrics.add("tail_bytes", "Bytes of events in memory.", Gauge::default()),
+            replays: metrics.add(
+                "replayed_appends",
+                "Appends that were answered as before, because they had been made before.",
+                Counter::default(),
+            ),
+            producers: metrics.add(
+                "producers",
+                "Producers whose last step is remembered.",
+                Gauge::default(),
+            ),
+            idempotency_keys: metrics.add(
+                "idempotency_keys",
+                "Idempotency keys that are remembered.",
+                Gauge::default(),
+            ),
         }
     }
 
@@ -105,6 +124,14 @@ impl Meters {
     pub(crate) fn truncated(&self, events: u64, bytes: u64) {
         self.truncated_events.inc_by(events);
         self.truncated_bytes.inc_by(bytes);
+    }
+
+    /// How many marks are remembered.
+    pub(crate) fn marks(&self, producers: usize, keys: usize) {
+        self.producers
+            .set(i64::try_from(producers).unwrap_or(i64::MAX));
+        self.idempotency_keys
+            .set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn sealed(&self, segments: usize) {

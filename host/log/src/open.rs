@@ -3,6 +3,7 @@
 use crate::frame::{Head, Kind};
 use crate::journal::{self, Found, Pool};
 use crate::manifest::Manifest;
+use crate::marks::{self, Marks};
 use crate::meters::Meters;
 use crate::sequencer::{Facts, Sequenced, Sequencer, TopicChange, TopicEnds, Truncation};
 use crate::shard::{Shard, Start, TopicPartitions, Used, apply_topic, lock};
@@ -55,13 +56,14 @@ pub(crate) fn take_directory(files: &dyn Files, dir: &Path) -> Result<Lock> {
     })
 }
 
-/// Replays the journal over a manifest.
+/// Replays the journal over a manifest and the marks that it names.
 ///
 /// # Errors
 /// `Corrupt` where journal and manifest aren't what was written; whatever disk and `recovery` say.
 pub(crate) async fn open(
     parts: Parts,
     manifest: Option<Manifest>,
+    mut marks: marks::Saved,
     recovery: &mut dyn Recovery,
 ) -> Result<Opened> {
     let fresh = manifest.is_none();
@@ -73,7 +75,10 @@ pub(crate) async fn open(
         .files
         .create_folder(&dir)
         .map_err(|e| journal::disk_error(&dir, "can't be created", &e))?;
-    let mut replay = Replay::new(&manifest, state_from, recovery);
+    let marks_from = marks.commit;
+    marks.keep_topics(|topic| manifest.topics.iter().any(|known| known.topic.id == topic));
+    let marks = Marks::new(marks::Limits::of(&parts.settings), marks);
+    let mut replay = Replay::new(&manifest, marks, marks_from, state_from, recovery);
     let base = manifest.commit.0;
     let recovered = journal::recover(&parts.files, &dir, base, |found| replay.frame(&found))?;
     let Replay {
@@ -87,6 +92,7 @@ pub(crate) async fn open(
         lose_journal(&mut manifest, &mut sequencer, &mut topics);
     } else {
         check_reach(&recovered, &manifest, state_from, &topics)?;
+        check_marks(&manifest, &sequencer)?;
     }
     let snapshot = manifest
         .snapshot
@@ -137,6 +143,8 @@ fn empty_manifest(random: &Random) -> Manifest {
         positions: Vec::new(),
         entries: BTreeMap::new(),
         snapshot: None,
+        marks: None,
+        marked: CommitSeq(0),
     }
 }
 
@@ -197,6 +205,17 @@ fn check_reach(
     Ok(())
 }
 
+/// Whether all marks that counted when the manifest was written have been found.
+fn check_marks(manifest: &Manifest, sequencer: &Sequencer) -> Result<()> {
+    if sequencer.marks().known_to() >= manifest.marked {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the mark of frame {} is neither in object storage nor in the journal, so that its request could be appended twice: restore the journal from a copy of the disk, or move it away to go on from object storage alone",
+        manifest.marked
+    )))
+}
+
 /// The journal is gone: what was only in it is lost, and its numbers are not given out again.
 fn lose_journal(
     manifest: &mut Manifest,
@@ -239,6 +258,7 @@ fn partitions_of(manifest: &Manifest) -> HashMap<TopicId, Arc<TopicPartitions>> 
 /// What follows from the frames seen so far.
 struct Replay<'r> {
     base: u64,
+    marks_from: u64,
     state_from: u64,
     recovery: &'r mut dyn Recovery,
     sequencer: Sequencer,
@@ -247,7 +267,13 @@ struct Replay<'r> {
 }
 
 impl<'r> Replay<'r> {
-    fn new(manifest: &Manifest, state_from: CommitSeq, recovery: &'r mut dyn Recovery) -> Self {
+    fn new(
+        manifest: &Manifest,
+        marks: Marks,
+        marks_from: CommitSeq,
+        state_from: CommitSeq,
+        recovery: &'r mut dyn Recovery,
+    ) -> Self {
         let ends = |known: &crate::manifest::TopicManifest| TopicEnds {
             topic: Arc::new(known.topic.clone()),
             ends: known
@@ -263,6 +289,7 @@ impl<'r> Replay<'r> {
         };
         Self {
             base: manifest.commit.0,
+            marks_from: marks_from.0,
             state_from: state_from.0,
             recovery,
             sequencer: Sequencer::new(
@@ -271,6 +298,7 @@ impl<'r> Replay<'r> {
                 manifest.topics.iter().map(ends).collect(),
                 manifest.positions.clone(),
                 manifest.entries.clone(),
+                marks,
             ),
             topics: partitions_of(manifest),
             journal: BTreeMap::new(),
@@ -283,6 +311,9 @@ impl<'r> Replay<'r> {
         self.sequencer.not_before(stamp.time);
         if stamp.seq > self.base {
             self.apply(stamp.seq, stamp.time, &mut facts)?;
+        } else if stamp.seq > self.marks_from {
+            let (seq, time) = (stamp.seq, stamp.time);
+            self.sequencer.mark(Sequenced { seq, time }, &mut facts);
         }
         for slice in &found.head.slices {
             self.place(found, slice);
@@ -400,6 +431,14 @@ fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
             Kind::Entry => facts
                 .entries
                 .push(wire::read_entry(bytes).ok_or_else(wrong)?),
+            Kind::Producer | Kind::IdempotencyKey => {
+                let once = match section.kind {
+                    Kind::Producer => wire::read_producer(bytes),
+                    _ => wire::read_key(bytes),
+                };
+                let once = (TopicId(section.topic), once.ok_or_else(wrong)?);
+                facts.once = Some(Box::new(once));
+            }
             Kind::TopicCreated => {
                 facts
                     .topics

@@ -18,6 +18,16 @@ pub(crate) fn topic_folder(topic: &TopicName) -> String {
 /// Below it lie all segments.
 pub(crate) const TOPICS: &str = "topics/";
 
+/// `marks/<shard>/<commit>-<nonce>`
+pub(crate) fn marks(shard: &str, commit: u64, nonce: &str) -> String {
+    format!("{}{commit:020}-{nonce}", marks_folder(shard))
+}
+
+/// All marks of a shard; ends with a slash.
+pub(crate) fn marks_folder(shard: &str) -> String {
+    format!("marks/{shard}/")
+}
+
 /// `manifests/<shard>/<number>`
 pub(crate) fn manifest(shard: &str, number: u64) -> String {
     format!("{}{number:020}", manifest_folder(shard))

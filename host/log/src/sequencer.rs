@@ -2,7 +2,8 @@
 //! gets, and what is true after it. No I/O; recovery applies frames with the same code.
 
 use crate::frame::Slice;
-use crate::{AckMode, Advance, Position, Topic};
+use crate::marks::{Earlier, Marks};
+use crate::{AckMode, Advance, Once, Position, Topic, Written};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,6 +22,10 @@ pub(crate) struct Facts {
     /// Readers whose positions go.
     pub(crate) forgotten: Vec<u32>,
     pub(crate) has_state: bool,
+    /// Which request of a topic's this is, if it must take effect once.
+    pub(crate) once: Option<Box<(TopicId, Once)>>,
+    /// Where partitions must end before it; decided and then forgotten.
+    pub(crate) ends: Vec<(PartitionId, u64)>,
 }
 
 impl Facts {
@@ -71,7 +76,7 @@ pub(crate) struct TopicEnds {
 }
 
 /// Everything that follows from the frames so far.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Sequencer {
     last_seq: u64,
     last_time: i64,
@@ -80,6 +85,7 @@ pub(crate) struct Sequencer {
     names: HashMap<TopicName, TopicId>,
     positions: HashMap<u32, BTreeMap<PartitionId, (u64, Bytes)>>,
     entries: BTreeMap<String, Bytes>,
+    marks: Marks,
 }
 
 impl Sequencer {
@@ -90,13 +96,17 @@ impl Sequencer {
         topics: Vec<TopicEnds>,
         positions: Vec<Position>,
         entries: BTreeMap<String, Bytes>,
+        marks: Marks,
     ) -> Self {
         let mut sequencer = Self {
             last_seq,
-            last_time: i64::MIN,
+            last_time: marks.latest(),
             next_topic,
+            topics: BTreeMap::new(),
+            names: HashMap::new(),
+            positions: HashMap::new(),
             entries,
-            ..Self::default()
+            marks,
         };
         for topic in topics {
             sequencer
@@ -111,10 +121,25 @@ impl Sequencer {
         sequencer
     }
 
-    /// Whether a transaction may be appended.
-    pub(crate) fn check(&self, facts: &Facts) -> Result<()> {
+    /// Whether a transaction may be appended; if it is a request that was appended before, what that
+    /// was answered.
+    pub(crate) fn check(&mut self, facts: &Facts, now: Timestamp) -> Result<Option<Earlier>> {
         for slice in &facts.slices {
             self.check_partition(TopicId(slice.topic), slice.partition)?;
+        }
+        if let Some((topic, once)) = facts.once.as_deref() {
+            self.check_partition(*topic, 0)?;
+            let time = self.next(now).time;
+            // Before the conditions, which the request itself may have changed.
+            if let Some(earlier) = self.marks.check(*topic, once, time)? {
+                return Ok(Some(earlier));
+            }
+        }
+        for (at, expected) in &facts.ends {
+            self.check_partition(at.topic, at.partition)?;
+            if self.end(*at) != Some(*expected) {
+                return Err(tail_moved(*at, *expected));
+            }
         }
         for (nth, advance) in facts.advances.iter().enumerate() {
             self.check_partition(advance.topic, advance.partition)?;
@@ -139,7 +164,8 @@ impl Sequencer {
         facts
             .topics
             .iter()
-            .try_for_each(|change| self.check_topic(change))
+            .try_for_each(|change| self.check_topic(change))?;
+        Ok(None)
     }
 
     fn check_truncation(&self, truncation: Truncation) -> Result<()> {
@@ -236,6 +262,18 @@ impl Sequencer {
         for change in &facts.topics {
             self.apply_topic(change);
         }
+        self.mark(sequenced, facts);
+    }
+
+    /// Marks a request whose events have their offsets.
+    pub(crate) fn mark(&mut self, sequenced: Sequenced, facts: &mut Facts) {
+        if let Some(once) = facts.once.take() {
+            let (topic, once) = *once;
+            if self.topics.contains_key(&topic) {
+                let written = written(&facts.slices);
+                self.marks.note(topic, once, sequenced, written);
+            }
+        }
     }
 
     fn truncate(&mut self, truncation: Truncation) {
@@ -277,6 +315,7 @@ impl Sequencer {
                     of_reader.retain(|at, _| at.topic != *id);
                 }
                 self.positions.retain(|_, of_reader| !of_reader.is_empty());
+                self.marks.forget_topic(*id);
             }
         }
     }
@@ -374,6 +413,44 @@ impl Sequencer {
     pub(crate) fn entries(&self) -> &BTreeMap<String, Bytes> {
         &self.entries
     }
+
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+}
+
+/// Where rows landed, by topic and partition.
+pub(crate) fn written(slices: &[Slice]) -> Vec<Written> {
+    let mut all: Vec<Written> = slices
+        .iter()
+        .map(|slice| Written {
+            at: PartitionId {
+                topic: TopicId(slice.topic),
+                partition: slice.partition,
+            },
+            first: slice.base,
+            last: slice.base + u64::from(slice.rows) - 1,
+        })
+        .collect();
+    all.sort_by_key(|written| (written.at, written.first));
+    all.dedup_by(|next, last| {
+        let joined = next.at == last.at;
+        if joined {
+            last.last = next.last;
+        }
+        joined
+    });
+    all
+}
+
+fn tail_moved(at: PartitionId, expected: u64) -> Error {
+    Error::conflict(
+        "tail-moved",
+        format!(
+            "partition {} doesn't end at {expected}: read what is new, decide again, and ask with the end that it has now",
+            at.partition
+        ),
+    )
 }
 
 fn moved(advance: &Advance, position: u64) -> Error {

@@ -10,11 +10,12 @@ pub(crate) use flush::Flushed;
 
 use crate::buffers::Buffers;
 use crate::draft::Draft;
-use crate::frame;
 use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
-use crate::sequencer::{Facts, Sequencer, TopicChange, partition_not_found, topic_not_found};
+use crate::sequencer::{
+    Facts, Sequencer, TopicChange, partition_not_found, topic_not_found, written,
+};
 use crate::tail::Partition;
-use crate::{Settings, Ticket, Topic, Written};
+use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -177,9 +178,14 @@ impl Shard {
         let mut inbox = self.inbox();
         let admitted = inbox
             .admit(self.settings.in_flight_bytes.as_usize(), draft.facts())
-            .and_then(|()| inbox.sequencer.check(draft.facts()));
-        if let Err(error) = admitted {
-            return Err((error, draft));
+            .and_then(|()| inbox.sequencer.check(draft.facts(), now));
+        match admitted {
+            Ok(None) => {}
+            Ok(Some(earlier)) => {
+                let from_memory = inbox.sequencer.acks_from_memory(draft.facts());
+                return Ok(self.again(earlier, from_memory));
+            }
+            Err(error) => return Err((error, draft)),
         }
         let sequenced = inbox.sequencer.next(now);
         let (mut body, mut facts) = draft.into_parts();
@@ -214,7 +220,9 @@ impl Shard {
             commit: CommitSeq(sequenced.seq),
             time: Timestamp::from_micros(sequenced.time),
             written,
+            replayed: false,
             durable,
+            earlier: None,
         })
     }
 
@@ -355,27 +363,4 @@ pub(crate) fn apply_topic(
             }
         }
     }
-}
-
-fn written(slices: &[frame::Slice]) -> Vec<Written> {
-    let mut all: Vec<Written> = slices
-        .iter()
-        .map(|slice| Written {
-            at: PartitionId {
-                topic: TopicId(slice.topic),
-                partition: slice.partition,
-            },
-            first: slice.base,
-            last: slice.base + u64::from(slice.rows) - 1,
-        })
-        .collect();
-    all.sort_by_key(|written| (written.at, written.first));
-    all.dedup_by(|next, last| {
-        let joined = next.at == last.at;
-        if joined {
-            last.last = next.last;
-        }
-        joined
-    });
-    all
 }

@@ -5,12 +5,14 @@
 //! truncated u32 topic, u32 partition, u64 offset of the first event that stays
 //! forgotten u32 reader
 //! entry     u8 1 = set, 0 = removed; u32 key length, key, value
+//! producer  u64 epoch, u64 sequence, id; of the topic in the directory
+//! key       u128 digest of an idempotency key, u128 digest of the request; of the topic in the directory
 //! topic     JSON; fields that later versions add are ignored by earlier ones only if they may be
 //! ```
 
 use crate::sequencer::Truncation;
 use crate::{
-    AckMode, Advance, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
+    AckMode, Advance, Cleanup, Format, Once, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -83,16 +85,48 @@ pub(crate) fn read_entry(bytes: &[u8]) -> Option<(String, Option<Bytes>)> {
     }
 }
 
-fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
-    let (head, rest) = bytes.split_first_chunk::<4>()?;
-    *bytes = rest;
-    Some(u32::from_le_bytes(*head))
+pub(crate) fn once_bytes(once: &Once) -> Vec<u8> {
+    match once {
+        Once::Producer { id, epoch, seq } => {
+            let mut out = Vec::with_capacity(16 + id.len());
+            out.extend_from_slice(&epoch.to_le_bytes());
+            out.extend_from_slice(&seq.to_le_bytes());
+            out.extend_from_slice(id.as_bytes());
+            out
+        }
+        Once::Key { key, digest } => [key.to_le_bytes(), digest.to_le_bytes()].concat(),
+    }
 }
 
-fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
-    let (head, rest) = bytes.split_first_chunk::<8>()?;
+pub(crate) fn read_producer(mut bytes: &[u8]) -> Option<Once> {
+    Some(Once::Producer {
+        epoch: take_u64(&mut bytes)?,
+        seq: take_u64(&mut bytes)?,
+        id: std::str::from_utf8(bytes).ok()?.to_owned(),
+    })
+}
+
+pub(crate) fn read_key(mut bytes: &[u8]) -> Option<Once> {
+    let (key, digest) = (take_u128(&mut bytes)?, take_u128(&mut bytes)?);
+    bytes.is_empty().then_some(Once::Key { key, digest })
+}
+
+pub(crate) fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    take(bytes).map(u32::from_le_bytes)
+}
+
+pub(crate) fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes).map(u64::from_le_bytes)
+}
+
+pub(crate) fn take_u128(bytes: &mut &[u8]) -> Option<u128> {
+    take(bytes).map(u128::from_le_bytes)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
-    Some(u64::from_le_bytes(*head))
+    Some(*head)
 }
 
 #[derive(Serialize, Deserialize)]

@@ -194,7 +194,7 @@ pub(crate) fn too_large(most: usize, after: &str) -> Box<Problem> {
     let problem = Problem::new(
         "too-large",
         format!(
-            "the body is larger than {most} bytes{after}; send fewer events per request, or stream them as NDJSON"
+            "the body is larger than {most} bytes{after}; send fewer events per request, or stream them as NDJSON, without Producer-Id, Idempotency-Key and If-Match, whose requests are one commit"
         ),
     );
     Box::new(problem.member("limit", most))

@@ -10,6 +10,7 @@ mod plan;
 mod pointer;
 mod rows;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -17,6 +18,7 @@ mod typed;
 
 pub(crate) use answer::ack_name;
 pub(crate) use pointer::Pointer;
+pub(crate) use terms::HEADERS;
 
 use crate::app::{App, Shared};
 use crate::body::{self, BodyReader, Encoding, Patience, content_length, decompress};
@@ -47,9 +49,10 @@ const WHOLE_LINES_BYTES: usize = 4 << 20;
 pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: Request) -> Answer {
     let topic = app.topic(&name)?;
     let (parts, body) = request.into_parts();
-    let plan = Plan::of(&app, &topic, &parts)?;
+    let mut plan = Plan::of(&app, &topic, &parts)?;
     let length = content_length(&parts.headers);
     let streamed = matches!(plan.form, Form::Lines(_))
+        && plan.terms.is_none()
         && plan.encoding == Encoding::Identity
         && length.is_none_or(|length| length > WHOLE_LINES_BYTES);
     let wait = app.http.body_timeout;
@@ -64,14 +67,14 @@ pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: 
     }
     let reader =
         BodyReader::new(body, app.clock.clone(), Patience::Whole(wait)).counted(&app.arriving);
-    whole(&app, &topic, &plan, reader, length).await
+    whole(&app, &topic, &mut plan, reader, length).await
 }
 
 /// Appends a body as one frame.
 async fn whole(
     app: &App,
     topic: &Topic,
-    plan: &Plan,
+    plan: &mut Plan,
     mut reader: BodyReader,
     length: Option<usize>,
 ) -> Answer {
@@ -108,6 +111,11 @@ async fn whole(
             decompress(plan.encoding, &compressed, most, &mut take)
         })?;
     }
+    if let Some(terms) = plan.terms.as_mut().filter(|terms| terms.wants_body()) {
+        off_path(payload.len(), || {
+            terms.take_body(&[front.bytes(), &payload[..]])
+        });
+    }
     let mut rows = Rows::over(payload.len());
     off_path(payload.len(), || parse(plan, &mut rows, front, payload))?;
     app.counted.refused.inc_by(rows.refused);
@@ -116,19 +124,27 @@ async fn whole(
     }
     rows.finish(payload);
     draft.append_in_place(topic.id, &rows.heads, &rows.partitions)?;
-    let ticket = commit(app, draft).await?;
+    if let Some(terms) = &plan.terms {
+        terms.add_to(&mut draft, topic, &rows.partitions)?;
+    }
+    let ticket = match (commit(app, draft).await, &plan.terms) {
+        (Err(problem), Some(terms)) => return Err(terms.refusal(app, topic, problem).await),
+        (sequenced, _) => sequenced?,
+    };
     // From here on the log counts them.
     drop(reader);
     let mut landed = Landed::default();
     landed.add(rows.heads.len(), &ticket.written);
+    let replayed = ticket.replayed;
     acknowledge(topic, ticket).await?;
-    count(app, rows.heads.len(), rows.bytes);
-    Ok(accepted(
-        &landed,
-        topic.settings.ack,
-        rows.refused,
-        &rows.refusals,
-    ))
+    if !replayed {
+        count(app, rows.heads.len(), rows.bytes);
+    }
+    let answer = accepted(&landed, topic.settings.ack, rows.refused, &rows.refusals);
+    Ok(match &plan.terms {
+        Some(terms) => terms.answer(&landed, replayed, answer),
+        None => answer,
+    })
 }
 
 fn parse(plan: &Plan, rows: &mut Rows, front: Front, payload: &[u8]) -> Answer<()> {
@@ -147,7 +163,8 @@ async fn commit(app: &App, mut draft: Draft) -> Answer<Ticket> {
     loop {
         match app.log.commit(draft) {
             Ok(ticket) => return Ok(ticket),
-            Err((error, back)) if error.kind == ErrorKind::Busy => {
+            // Only this kind of busy is over when there is room.
+            Err((error, back)) if error.kind == ErrorKind::Busy && error.code == "busy" => {
                 draft = back;
                 let late =
                     late.get_or_insert_with(|| Box::pin(app.clock.sleep(app.http.busy_wait)));

@@ -128,6 +128,7 @@ fn operation_json(operation: &Operation) -> Value {
     let parameters: Vec<Value> = in_path
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .chain(operation.query.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}})))
+        .chain(operation.headers.iter().map(|name| json!({"name": name, "in": "header", "schema": {"type": "string"}})))
         .collect();
     let content = |types: &[&str]| -> Map<String, Value> {
         types

@@ -66,6 +66,11 @@ impl Problem {
         self
     }
 
+    /// A number among the members.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.members.get(name)?.as_u64()
+    }
+
     /// With one more header.
     #[must_use]
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
@@ -114,6 +119,11 @@ impl From<Error> for Problem {
         if !known {
             problem.status = status_of(error.kind);
         }
+        let number = |name| error.numbers.iter().find(|(known, _)| *known == name);
+        let retry_after = number("retry_after").map(|(_, seconds)| *seconds);
+        let numbers = error.numbers.into_iter();
+        let numbers = numbers.map(|(name, number)| (name.to_owned(), Value::from(number)));
+        problem.members.extend(numbers);
         problem.retryable = matches!(
             error.kind,
             ErrorKind::Busy | ErrorKind::StorageFull | ErrorKind::Unavailable
@@ -123,14 +133,9 @@ impl From<Error> for Problem {
             ErrorKind::Unavailable | ErrorKind::Internal | ErrorKind::Corrupt
         );
         if problem.retryable {
-            let seconds = if error.kind == ErrorKind::Busy {
-                "1"
-            } else {
-                "5"
-            };
-            problem
-                .headers
-                .insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+            let usual = if error.kind == ErrorKind::Busy { 1 } else { 5 };
+            let seconds = HeaderValue::from(retry_after.unwrap_or(usual));
+            problem.headers.insert(header::RETRY_AFTER, seconds);
         }
         problem
     }

@@ -8,6 +8,7 @@ mod sse;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cursor::Cursor;
 pub(crate) use event::{json_or_base64, text_or_base64};
 pub(crate) use position::out_of_range;
 
@@ -18,7 +19,6 @@ use crate::query::Params;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use cursor::Cursor;
 use gather::{Page, Want};
 use std::fmt::Write;
 use std::time::Duration;

@@ -14,6 +14,8 @@ pub(crate) struct Operation {
     pub(crate) summary: &'static str,
     /// Query parameters.
     pub(crate) query: &'static [&'static str],
+    /// Headers that change what is done.
+    pub(crate) headers: &'static [&'static str],
     /// Content types of the body.
     pub(crate) body: &'static [&'static str],
     /// Content types of a successful answer.
@@ -33,6 +35,7 @@ const fn operation(
         path,
         summary,
         query,
+        headers: NOTHING,
         body,
         answer,
     }
@@ -77,14 +80,17 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         NOTHING,
         NOTHING,
     ),
-    operation(
-        "post",
-        "/v1/topics/{topic}/events",
-        "Appends events; answers when they are durable.",
-        ingest::QUERY,
-        ingest::TYPES,
-        JSON,
-    ),
+    Operation {
+        headers: ingest::HEADERS,
+        ..operation(
+            "post",
+            "/v1/topics/{topic}/events",
+            "Appends events; answers when they are durable.",
+            ingest::QUERY,
+            ingest::TYPES,
+            JSON,
+        )
+    },
     operation(
         "delete",
         "/v1/topics/{topic}/events",

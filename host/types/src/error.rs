@@ -39,6 +39,8 @@ pub struct Error {
     pub code: &'static str,
     /// What happened, where, and what to do.
     pub detail: String,
+    /// Numbers of the detail that programs act on, by name.
+    pub numbers: Vec<(&'static str, u64)>,
 }
 
 /// A result with [`Error`].
@@ -51,6 +53,7 @@ impl Error {
             kind,
             code,
             detail: detail.into(),
+            numbers: Vec::new(),
         }
     }
     /// [`ErrorKind::Invalid`].
@@ -76,6 +79,12 @@ impl Error {
     /// [`ErrorKind::Internal`].
     pub fn internal(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, "internal", detail)
+    }
+    /// The same error with a number that programs act on.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, number: u64) -> Self {
+        self.numbers.push((name, number));
+        self
     }
     /// The same error, its sentence preceded by where it happened.
     #[must_use]

@@ -1,4 +1,6 @@
-//! Sends batches: paced, a bounded number at once, tried again only where that can do no harm.
+//! Sends batches: paced, a bounded number at once, tried again until their outcome is known. Each
+//! request in flight is the next one of a producer of its own, so that the host appends it once however
+//! often it has to be sent.
 
 use super::Order;
 use super::input::Batch;
@@ -11,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use indicatif::ProgressBar;
 use reqwest::Method;
+use std::hash::BuildHasher;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -28,9 +31,19 @@ pub(crate) struct Written {
     pub(crate) retries: u64,
 }
 
+/// A producer: whoever sends its requests one after the other.
+#[derive(Debug)]
+struct Lane {
+    id: String,
+    /// Number of its next request.
+    next: u64,
+}
+
 pub(crate) struct Sender<'a> {
     client: &'a Client,
     order: &'a Order,
+    /// Those with no request in flight.
+    lanes: Vec<Lane>,
     bar: ProgressBar,
     watch: Stopwatch,
     /// Events handed to the network, for pacing.
@@ -40,9 +53,15 @@ pub(crate) struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     pub(crate) fn new(client: &'a Client, order: &'a Order, bar: ProgressBar) -> Self {
+        let run = name_of_run();
+        let lane = |nth| Lane {
+            id: format!("tidemill-{run}-{nth}"),
+            next: 0,
+        };
         Self {
             client,
             order,
+            lanes: (0..order.in_flight.max(1)).map(lane).collect(),
             bar,
             watch: Stopwatch::start(),
             started: 0,
@@ -58,9 +77,10 @@ impl<'a> Sender<'a> {
         let mut failed = None;
         let mut open = true;
         while (open && failed.is_none()) || !flying.is_empty() {
-            let free = open && failed.is_none() && flying.len() < order.in_flight.max(1);
+            let free = open && failed.is_none() && !self.lanes.is_empty();
             tokio::select! {
-                Some(done) = flying.next(), if !flying.is_empty() => {
+                Some((lane, done)) = flying.next(), if !flying.is_empty() => {
+                    self.lanes.push(lane);
                     if let Err(failure) = self.note(done) {
                         failed.get_or_insert(failure);
                     }
@@ -69,7 +89,12 @@ impl<'a> Sender<'a> {
                     Some(batch) => {
                         self.pace().await;
                         self.started += batch.places.len() as u64;
-                        flying.push(send(client, order, batch));
+                        if let Some(mut lane) = self.lanes.pop() {
+                            flying.push(async move {
+                                let done = send(client, order, &mut lane, batch).await;
+                                (lane, done)
+                            });
+                        }
                     }
                     None => open = false,
                 },
@@ -129,7 +154,7 @@ async fn next(held: &mut Option<Batch>, batches: &mut mpsc::Receiver<Batch>) -> 
 }
 
 /// Sends one batch until it is acknowledged or there is a reason to stop.
-async fn send(client: &Client, order: &Order, batch: Batch) -> Result<Written> {
+async fn send(client: &Client, order: &Order, lane: &mut Lane, batch: Batch) -> Result<Written> {
     let query: Vec<(&str, &str)> = [("key", &order.key), ("key_pointer", &order.key_pointer)]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value.as_deref()?)))
@@ -144,10 +169,17 @@ async fn send(client: &Client, order: &Order, batch: Batch) -> Result<Written> {
                 &query,
             )
             .header("content-type", "application/x-ndjson")
+            .header("producer-id", &lane.id)
+            .header("producer-epoch", 0)
+            .header("producer-seq", lane.next)
             .body(body.clone());
-        match client.send(request).await {
-            Ok(answer) => {
-                client.body(answer).await?;
+        let answered = async {
+            let answer = client.send(request).await?;
+            client.body(answer).await
+        };
+        match answered.await {
+            Ok(_) => {
+                lane.next += 1;
                 return Ok(Written {
                     events: batch.places.len() as u64,
                     bytes: body.len() as u64,
@@ -164,13 +196,13 @@ async fn send(client: &Client, order: &Order, batch: Batch) -> Result<Written> {
     }
 }
 
-/// How long to wait before trying again; nothing if that could write something twice, or is no use.
+/// How long to wait before trying again; nothing if that is no use.
 fn again(failure: &Failure, retries: u64) -> Option<Duration> {
-    let harmless = match &failure.problem {
-        Some(problem) => problem.no_side_effects && matches!(problem.status, 429 | 503),
-        None => failure.exit == Exit::Unreachable && failure.code == "unreachable",
+    let passing = match &failure.problem {
+        Some(problem) => matches!(problem.status, 429 | 502 | 503 | 504),
+        None => failure.exit == Exit::Unreachable,
     };
-    if !harmless || retries + 1 >= ATTEMPTS.into() {
+    if !passing || retries + 1 >= ATTEMPTS.into() {
         return None;
     }
     let doubled = FIRST_PAUSE.saturating_mul(1 << u32::try_from(retries).unwrap_or(16).min(16));
@@ -180,6 +212,16 @@ fn again(failure: &Failure, retries: u64) -> Option<Duration> {
         .and_then(|problem| problem.retry_after)
         .map(Duration::from_secs);
     Some(asked.unwrap_or(doubled).min(LONGEST_PAUSE))
+}
+
+/// A name that no other run has.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "two runs must not be taken for one; nothing else depends on it"
+)]
+fn name_of_run() -> String {
+    let random = std::hash::RandomState::new();
+    format!("{:016x}", random.hash_one(std::process::id()))
 }
 
 /// Says where in the file it happened.
@@ -228,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_left_no_trace_is_tried_again() {
+    fn what_may_pass_is_tried_again_whether_it_was_written_or_not() {
         assert!(again(&refused(429, true), 0).is_some());
         assert!(again(&refused(503, true), 0).is_some());
         assert!(
-            again(&refused(503, false), 0).is_none(),
-            "it may have been written"
+            again(&refused(503, false), 0).is_some(),
+            "the host writes it once"
         );
         assert!(
             again(&refused(422, true), 0).is_none(),
@@ -245,7 +287,7 @@ mod tests {
             exit: Exit::Unreachable,
             ..Failure::failed("connection-lost", "broke")
         };
-        assert!(again(&lost, 0).is_none(), "its outcome is not known");
+        assert!(again(&lost, 0).is_some(), "the host knows its outcome");
     }
 
     #[test]
@@ -358,10 +400,52 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unclear_outcome_is_not_repeated() {
+    async fn an_unclear_outcome_is_asked_for_with_the_same_number() {
         let unclear = r#"{"status": 503, "code": "unavailable", "no_side_effects": false}"#;
-        let (written, requests) = sent(vec![stub::answer("503 Unavailable", "", unclear)]).await;
-        assert_eq!(written.expect_err("stopped").code, "unavailable");
-        assert_eq!(requests.len(), 1);
+        let cut = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{".to_owned();
+        let (written, requests) = sent(vec![
+            stub::answer("503 Unavailable", "", unclear),
+            cut,
+            stub::answer("204 No Content", "", ""),
+        ])
+        .await;
+        let written = written.expect("written");
+        assert_eq!((written.events, written.retries), (2, 2));
+        let number = |request: &String| request.contains("\r\nproducer-seq: 0\r\n");
+        assert!(requests.iter().all(number), "{}", requests[0]);
+        assert!(requests.iter().all(|request| *request == requests[0]));
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_one_after_the_other() {
+        let answers = vec![stub::answer("200 OK", "", r#"{"count": 500}"#); 3];
+        let (address, requests) = stub::host(answers).await;
+        let client = Client::new(&address).expect("client");
+        let order = Order {
+            topic: "t".into(),
+            in_flight: 1,
+            ..Order::default()
+        };
+        let (give, take) = mpsc::channel(3);
+        for first in [0, 500, 1000] {
+            let places: Vec<u64> = (first..first + 500).collect();
+            let body = b"1\n".repeat(500);
+            give.send(Batch { body, places }).await.expect("room");
+        }
+        drop(give);
+        let written = Sender::new(&client, &order, ProgressBar::hidden()).run(take);
+        assert_eq!(written.await.expect("written").requests, 3);
+        let header = |request: &str, name: &str| {
+            let value = request.lines().find_map(|line| line.strip_prefix(name));
+            value.expect("the header").to_owned()
+        };
+        let requests = requests.await.expect("requests");
+        let numbers: Vec<String> = requests
+            .iter()
+            .map(|r| header(r, "producer-seq: "))
+            .collect();
+        assert_eq!(numbers, ["0", "1", "2"]);
+        let ids = requests.iter().map(|r| header(r, "producer-id: "));
+        assert_eq!(ids.collect::<std::collections::BTreeSet<_>>().len(), 1);
     }
 }

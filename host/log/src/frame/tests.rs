@@ -1,4 +1,5 @@
 use super::*;
+use crate::Once;
 use crate::draft::Draft;
 use proptest::prelude::*;
 use tidemill_types::{PackedRows, ROW_HEAD_BYTES, RowHead, Timestamp, TopicId};
@@ -80,11 +81,41 @@ fn what_takes_away_has_golden_bytes() {
 
 #[test]
 fn a_frame_has_golden_bytes() {
-    let shown: Vec<String> = golden_frame()
+    assert_eq!(hex(&golden_frame()), GOLDEN.trim_end());
+}
+
+/// The same of a frame that is a producer's step, and of one with an idempotency key.
+#[test]
+fn frames_that_must_take_effect_once_have_golden_bytes() {
+    let once = |once: &Once| {
+        let mut draft = Draft::new();
+        draft.once(TopicId(3), once);
+        let stamp = Stamp {
+            seq: 7,
+            durable: 5,
+            time: -2,
+        };
+        hex(&frame(draft, 0x1122_3344_5566_7788, stamp))
+    };
+    let producer = Once::Producer {
+        id: "sensor".into(),
+        epoch: 2,
+        seq: 9,
+    };
+    let key = Once::Key {
+        key: 0x0102,
+        digest: 0x0304,
+    };
+    let shown = format!("{}\n\n{}", once(&producer), once(&key));
+    assert_eq!(shown, include_str!("golden_once.hex").trim_end());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let lines: Vec<String> = bytes
         .chunks(16)
         .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect())
         .collect();
-    assert_eq!(shown.join("\n"), GOLDEN.trim_end());
+    lines.join("\n")
 }
 
 #[test]

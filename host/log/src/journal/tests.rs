@@ -52,7 +52,7 @@ fn start(disk: &SimDisk) -> Result<Shard> {
         meters: Meters::new(&Metrics::default()),
     };
     let mut recovery = Nothing;
-    let opening = open::open(parts, None, &mut recovery);
+    let opening = open::open(parts, None, crate::marks::Saved::default(), &mut recovery);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("runtime");

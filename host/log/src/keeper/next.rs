@@ -132,6 +132,8 @@ mod tests {
             positions: Vec::new(),
             entries: BTreeMap::new(),
             snapshot: None,
+            marks: None,
+            marked: CommitSeq(0),
         }
     }
 

@@ -1,4 +1,5 @@
 mod keeping;
+mod once;
 mod sealing;
 
 use super::*;

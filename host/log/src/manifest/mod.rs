@@ -1,11 +1,13 @@
 //! What exists: the versioned list of topics, segments, positions and registry entries, committed by
 //! creating the next numbered object.
 
+mod marks;
 mod store;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub(crate) use marks::{delete_marks, keep_only_marks, read_marks, write_marks};
 pub(crate) use store::ManifestStore;
 #[cfg(test)]
 pub(crate) use wire::{decode, encode};
@@ -37,6 +39,20 @@ pub(crate) struct Manifest {
     pub(crate) entries: BTreeMap<String, Bytes>,
     /// The newest snapshot of the state.
     pub(crate) snapshot: Option<SnapshotRef>,
+    /// Marks of producers and idempotency keys; none before the first.
+    pub(crate) marks: Option<MarksRef>,
+    /// The last commit with a mark that counts at [`Manifest::commit`]; 0 = none. Those behind what
+    /// [`Manifest::marks`] names are in the journal.
+    pub(crate) marked: CommitSeq,
+}
+
+/// Marks as of a commit, in an object of their own because manifests are kept for ever.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MarksRef {
+    /// Its path in object storage.
+    pub(crate) path: String,
+    /// All marks up to it are in it.
+    pub(crate) commit: CommitSeq,
 }
 
 /// One topic and what is kept of it.
@@ -75,6 +91,13 @@ pub(crate) struct Cleaned {
 impl Manifest {
     /// What must hold whoever wrote it; checked before writing and after reading.
     fn check(&self) -> Result<()> {
+        let marks_at = self
+            .marks
+            .as_ref()
+            .map_or(self.marked, |marks| marks.commit);
+        if marks_at.max(self.marked) > self.commit {
+            return Err(Error::corrupt("it has marks of a later commit than it"));
+        }
         for topic in &self.topics {
             let name = topic.topic.name.as_str();
             if topic.topic.id.0 >= self.next_topic {

@@ -86,10 +86,15 @@ fn sample() -> Manifest {
             path: "snapshots/0/1".into(),
             commit: CommitSeq(3),
         }),
+        marks: Some(MarksRef {
+            path: "marks/0/2".into(),
+            commit: CommitSeq(1),
+        }),
+        marked: CommitSeq(1),
     }
 }
 
-const GOLDEN: &str = r#"{"format":1,"crc32c":"6080b6d3","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"hold_for_us":9000000,"tombstone_age_us":86400000000,"cleanup":"compact_delete","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"cleaned":[{"end":10,"since":null},{"end":20,"since":-1}],"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3}}}"#;
+const GOLDEN: &str = r#"{"format":1,"crc32c":"6080b6d3","manifest":{"number":7,"owner":"00000000000000aa","data_id":"00000000000000bb","commit":18446744073709551614,"next_topic":5,"topics":[{"id":4,"name":"orders","format":"bytes","key":"/carrier","time":{"value":{"pointer":"/t","unit":"millis"}},"retention_us":7000000,"retention_bytes":1048576,"hold_for_us":9000000,"tombstone_age_us":86400000000,"cleanup":"compact_delete","ack":"fsync","partitions":[{"start":3,"archived_end":30,"end":18446744073709551615,"cleaned":[{"end":10,"since":null},{"end":20,"since":-1}],"segments":[{"first":0,"end":10,"events":10,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000000-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200},{"first":12,"end":30,"events":18,"bytes":1234,"path":"topics/orders/p=00000/00000000000000000012-00ff.parquet","min_time":-5,"max_time":9,"min_ingest":100,"max_ingest":200}]},{"start":0,"archived_end":0,"end":0,"segments":[]}]}],"positions":[{"reader":1,"topic":4,"partition":1,"offset":9,"note":"AP8="}],"entries":{"function/f":"e30="},"snapshot":{"path":"snapshots/0/1","commit":3},"marks":{"path":"marks/0/2","commit":1},"marked":1}}"#;
 
 #[test]
 fn format_1_has_golden_bytes() {
@@ -113,7 +118,7 @@ fn later_formats_and_other_fields_are_refused() {
 #[test]
 fn contradictions_are_refused_on_both_sides() {
     type Break = fn(&mut Manifest);
-    let breaks: [Break; 9] = [
+    let breaks: [Break; 11] = [
         |m| m.next_topic = 4,
         |m| m.topics[0].topic.settings.partitions = 3,
         |m| m.topics[0].partitions[0].segments.swap(0, 1),
@@ -123,6 +128,8 @@ fn contradictions_are_refused_on_both_sides() {
         |m| m.topics[0].partitions[0].cleaned.swap(0, 1),
         |m| m.topics[0].partitions[0].cleaned[1].end = 31,
         |m| m.topics[0].partitions[0].segments[0].partition = 1,
+        |m| m.marked = CommitSeq(u64::MAX),
+        |m| m.marks.as_mut().expect("marks").commit = CommitSeq(u64::MAX),
     ];
     for (i, broken) in breaks.iter().enumerate() {
         let mut manifest = sample();

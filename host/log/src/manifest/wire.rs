@@ -1,7 +1,7 @@
 //! Manifests as JSON: `{"format":1,"crc32c":"…","manifest":{…}}`, the checksum over the inner object's
 //! bytes as they stand.
 
-use super::{Cleaned, Manifest, PartitionManifest, TopicManifest};
+use super::{Cleaned, Manifest, MarksRef, PartitionManifest, TopicManifest};
 use crate::segment::SegmentMeta;
 use crate::{
     AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic,
@@ -108,6 +108,8 @@ struct Wire {
     positions: Vec<WirePosition>,
     entries: BTreeMap<String, Blob>,
     snapshot: Option<WireSnapshot>,
+    marks: Option<WireMarks>,
+    marked: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -172,6 +174,13 @@ struct WirePosition {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireSnapshot {
+    path: String,
+    commit: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireMarks {
     path: String,
     commit: u64,
 }
@@ -241,6 +250,11 @@ impl From<&Manifest> for Wire {
                 path: snapshot.path.clone(),
                 commit: snapshot.commit.0,
             }),
+            marks: manifest.marks.as_ref().map(|marks| WireMarks {
+                path: marks.path.clone(),
+                commit: marks.commit.0,
+            }),
+            marked: manifest.marked.0,
         }
     }
 }
@@ -268,6 +282,11 @@ impl Wire {
                 path: wire.path,
                 commit: CommitSeq(wire.commit),
             }),
+            marks: self.marks.map(|wire| MarksRef {
+                path: wire.path,
+                commit: CommitSeq(wire.commit),
+            }),
+            marked: CommitSeq(self.marked),
         })
     }
 }

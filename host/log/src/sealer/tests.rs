@@ -297,6 +297,8 @@ async fn only_what_the_manifest_names_stays() {
         positions: vec![],
         entries: BTreeMap::new(),
         snapshot: None,
+        marks: None,
+        marked: CommitSeq(0),
     };
     let orphans = [
         "topics/orders/p=00001/00000000000000000006-00aa.parquet",

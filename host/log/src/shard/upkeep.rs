@@ -2,8 +2,9 @@
 
 use super::{Condition, Inbox, Shard, lock, stopped};
 use crate::draft::Draft;
-use crate::frame;
 use crate::journal::Queued;
+use crate::marks::Earlier;
+use crate::{Ticket, frame};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +12,12 @@ use tidemill_types::{CommitSeq, Result};
 use tokio::sync::watch;
 
 impl Shard {
+    /// The answer to a request that was appended before; it goes out when that is durable.
+    pub(super) fn again(&self, earlier: Earlier, from_memory: bool) -> Ticket {
+        self.meters.replays.inc();
+        Ticket::again(earlier, (!from_memory).then(|| self.durable()))
+    }
+
     /// Makes the next file ready once half of the current one is used, so that switching never waits.
     pub(crate) fn prepare_file(&self) {
         let used = self.flusher().writer.used();
@@ -120,6 +127,8 @@ impl Shard {
             .journal_bytes
             .set(self.journal_bytes().cast_signed());
         self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
+        let (producers, keys) = self.with_sequencer(|s| s.marks().counts());
+        self.meters.marks(producers, keys);
     }
 
     /// Whether a sync or write failed.
@@ -156,12 +165,18 @@ impl Shard {
     }
 
     /// Takes off the journal what nobody needs: files whose frames are in the manifest, whose state is
-    /// in the snapshot and whose events are in segments. The newest file with frames stays: it says
+    /// in the snapshot, whose events are in segments and which end before the first frame whose mark is
+    /// nowhere else (`marks`). The newest file with frames stays: it says
     /// where the sequence stands.
     ///
     /// # Errors
     /// Whatever the disk says; the file is no longer part of this log, and a later start finds it again.
-    pub(crate) fn cut(&self, manifest: CommitSeq, snapshot: CommitSeq) -> Result<()> {
+    pub(crate) fn cut(
+        &self,
+        manifest: CommitSeq,
+        snapshot: CommitSeq,
+        marks: Option<u64>,
+    ) -> Result<()> {
         let mut needed = u64::MAX;
         for topic in self.all_topics() {
             for partition in &topic.partitions {
@@ -177,6 +192,7 @@ impl Shard {
             let used = oldest.get();
             let unneeded = *oldest.key() < needed
                 && used.last_seq <= manifest.0
+                && marks.is_none_or(|first| used.last_seq < first)
                 && used.last_state <= snapshot.0;
             if !unneeded || Some(*oldest.key()) == newest {
                 return Ok(());

@@ -1,7 +1,11 @@
 //! What must be true, kept in the plainest way.
 
+use crate::Once;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_types::{PartitionId, Timestamp, TopicId};
+
+/// How long an idempotency key counts, in µs.
+pub(super) const KEY_WINDOW: i64 = 8000;
 
 /// One transaction as the model remembers it.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +17,7 @@ pub(super) struct Commit {
     pub(super) state: Option<String>,
     pub(super) truncation: Option<(PartitionId, u64)>,
     pub(super) deleted: Option<TopicId>,
+    pub(super) once: Option<(Once, i64)>,
 }
 
 /// An event as it was written.
@@ -49,6 +54,66 @@ impl Model {
         }
         self.commits.retain(|commit| commit.seq <= last);
         Ok(())
+    }
+
+    /// What a request that must take effect once is to be answered: the commit that it repeats, nothing
+    /// if it is new, or a code.
+    pub(super) fn expected(
+        &self,
+        topic: TopicId,
+        once: &Once,
+        time: i64,
+    ) -> Result<Option<u64>, &'static str> {
+        let to_topic = |commit: &&Commit| commit.events.iter().any(|(at, ..)| at.topic == topic);
+        let mut before = self.commits.iter().rev().filter(to_topic);
+        match once {
+            Once::Producer { id, epoch, seq } => {
+                let last = before.find_map(|commit| match &commit.once {
+                    Some((
+                        Once::Producer {
+                            id: known,
+                            epoch,
+                            seq,
+                        },
+                        _,
+                    )) if known == id => Some((*epoch, *seq, commit.seq)),
+                    _ => None,
+                });
+                match last {
+                    Some((current, ..)) if *epoch < current => Err("producer-fenced"),
+                    Some((current, last, commit)) if *epoch == current && *seq <= last => {
+                        Ok(Some(commit))
+                    }
+                    Some((current, last, _)) if *epoch == current && *seq == last + 1 => Ok(None),
+                    Some((current, ..)) if *epoch > current && *seq > 0 => {
+                        Err("invalid-producer-epoch")
+                    }
+                    _ if *seq == 0 => Ok(None),
+                    _ => Err("out-of-order-sequence"),
+                }
+            }
+            Once::Key { key, digest } => {
+                let first = before.find_map(|commit| match &commit.once {
+                    Some((Once::Key { key: known, digest }, accepted)) if known == key => {
+                        Some((*digest, *accepted, commit.seq))
+                    }
+                    _ => None,
+                });
+                match first.filter(|(_, accepted, _)| accepted + KEY_WINDOW > time) {
+                    Some((known, _, commit)) if known == *digest => Ok(Some(commit)),
+                    Some(_) => Err("idempotency-key-reused"),
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Where the events of a commit are.
+    pub(super) fn events(&self, seq: u64) -> Vec<(PartitionId, u64, Fact)> {
+        let found = self.commits.iter().find(|commit| commit.seq == seq);
+        found
+            .map(|commit| commit.events.clone())
+            .unwrap_or_default()
     }
 
     /// Events of a partition in offset order.

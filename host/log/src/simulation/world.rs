@@ -1,7 +1,9 @@
 //! One simulated run: the parts, the steps, the checks.
 
+mod once;
+
 use super::keeping::{EagerDeletes, Taken, topic_settings};
-use super::model::{Commit, Fact, Model};
+use super::model::{Commit, Fact, KEY_WINDOW, Model};
 use crate::draft::{Advance, Draft};
 use crate::keeper::Keeper;
 use crate::meters::Meters;
@@ -135,8 +137,9 @@ impl World {
 
     fn step(&mut self) -> Result<(), String> {
         self.clock.advance(1000);
-        match self.random.below(31) {
+        match self.random.below(35) {
             0..=9 => self.commit(),
+            31..=34 => self.once(),
             10..=14 => self.flush(),
             15 => self.seal(),
             16 => self.snapshot(),
@@ -187,13 +190,16 @@ impl World {
             compaction_percent: [0, 30, 100][self.pick(3)],
             compaction_bytes: ByteSize([0, 200, 1 << 20][self.pick(3)]),
             reserve_bytes: ByteSize(4 << 10),
+            idempotency_window: Duration::from_micros(KEY_WINDOW.unsigned_abs()),
+            ..Settings::default()
         };
         let mut states = States::default();
         self.bucket.die_after(None);
         let objects = self.objects.clone();
         let opening = async {
             let held = open::take_directory(&self.disk, &settings.dir)?;
-            let found = Keeper::find(objects, &self.random).await?;
+            let mut found = Keeper::find(objects, &self.random).await?;
+            let marks = std::mem::take(&mut found.marks);
             let parts = Parts {
                 settings,
                 files: Arc::new(self.disk.clone()),
@@ -201,7 +207,7 @@ impl World {
                 random: self.random.clone(),
                 meters: Meters::new(&Metrics::default()),
             };
-            let opened = open::open(parts, found.manifest.clone(), &mut states).await?;
+            let opened = open::open(parts, found.manifest.clone(), marks, &mut states).await?;
             let shard = Arc::new(opened.shard);
             let keeper = Keeper::begin(found, opened.manifest, &shard, self.random.clone()).await?;
             Ok::<_, tidemill_types::Error>(Running {
@@ -357,6 +363,15 @@ impl World {
         self.trace.push(format!("flush: {flushed:?}"));
         let waiting = std::mem::take(&mut self.tickets);
         for mut ticket in waiting {
+            if let Some(durable) = &ticket.earlier {
+                let reached = *durable.borrow() >= ticket.commit;
+                match reached {
+                    true => self.model.acknowledged(ticket.commit.0),
+                    false if flushed == Flushed::Failed => {}
+                    false => self.tickets.push(ticket),
+                }
+                continue;
+            }
             match ticket.durable.as_mut().map(|durable| durable.try_recv()) {
                 None | Some(Ok(Ok(()))) => self.model.acknowledged(ticket.commit.0),
                 Some(Err(TryRecvError::Empty)) => self.tickets.push(ticket),

@@ -81,6 +81,13 @@ keys! {
     "log.compaction_bytes", "Memory for the keys of one compaction; what doesn't fit is left for the next.", log.compaction_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
+    "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;
+    "log.producer_idle", "A producer that was silent for less than this is never forgotten; when all are like that, new ones are refused.",
+        log.producer_idle, duration, |v: &Duration| quoted(format_duration(*v));
+    "log.idempotency_bytes", "Memory for idempotency keys, about 300 bytes each; beyond it requests with new ones are refused.", log.idempotency_bytes, bytes, quoted;
+    "log.idempotency_window", "How long an idempotency key counts, from its first acceptance.",
+        log.idempotency_window, duration, |v: &Duration| quoted(format_duration(*v));
+
     "state.memory_bytes", "Live values of functions kept in memory.", state.memory_bytes, bytes, quoted;
     "state.dirty_bytes", "Changed values that may wait to be written back.", state.dirty_bytes, bytes, quoted;
 

@@ -13,7 +13,7 @@ struct Share {
     of: fn(&mut Config) -> &mut ByteSize,
 }
 
-const SHARES: [Share; 5] = [
+const SHARES: [Share; 8] = [
     Share {
         name: "log.tail_bytes",
         part: 8,
@@ -38,6 +38,24 @@ const SHARES: [Share; 5] = [
         part: 8,
         times: 1,
         of: |config| &mut config.state.memory_bytes,
+    },
+    Share {
+        name: "log.compaction_bytes",
+        part: 16,
+        times: 1,
+        of: |config| &mut config.log.compaction_bytes,
+    },
+    Share {
+        name: "log.producer_bytes",
+        part: 64,
+        times: 1,
+        of: |config| &mut config.log.producer_bytes,
+    },
+    Share {
+        name: "log.idempotency_bytes",
+        part: 16,
+        times: 1,
+        of: |config| &mut config.log.idempotency_bytes,
     },
     Share {
         name: "state.dirty_bytes",

@@ -32,6 +32,11 @@ impl Landed {
         }
     }
 
+    /// First and last offset by partition, in order.
+    pub(crate) fn partitions(&self) -> &[Written] {
+        &self.partitions
+    }
+
     /// As JSON members, without braces.
     fn write(&self, out: &mut String) {
         let _ = write!(out, "\"count\":{},\"partitions\":[", self.count);

@@ -49,6 +49,11 @@ impl Front {
         }
     }
 
+    /// Header and heads, as they came.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     fn field(&self, at: usize) -> u32 {
         self.bytes
             .get(at..at + 4)

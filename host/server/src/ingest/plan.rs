@@ -3,6 +3,7 @@
 use super::forms::Each;
 use super::intake::{Intake, KeyFrom, TimeSource};
 use super::pointer::Pointer;
+use super::terms::Terms;
 use super::times::read_time;
 use super::{QUERY, TYPES};
 use crate::app::App;
@@ -30,6 +31,7 @@ pub(super) struct Plan {
     pub(super) form: Form,
     pub(super) encoding: Encoding,
     pub(super) intake: Intake,
+    pub(super) terms: Option<Box<Terms>>,
 }
 
 impl Plan {
@@ -39,6 +41,7 @@ impl Plan {
         let settings = &topic.settings;
         let form = form_of(&parts.headers, settings.format)?;
         let encoding = Encoding::of(&parts.headers)?;
+        let terms = Terms::of(topic, parts)?;
         let now = app.clock.now().micros();
         let event_time = header_time(&parts.headers, "event-time", TimeUnit::Rfc3339)?;
         if event_time.is_some() && form == Form::Packed {
@@ -71,13 +74,17 @@ impl Plan {
             continue_on_error: params
                 .one_of("on_error", &[("refuse", false), ("continue", true)])?
                 .unwrap_or(false),
-            sticky: app.sticky_partition(settings.partitions),
+            sticky: terms
+                .as_ref()
+                .and_then(|terms| terms.partition())
+                .unwrap_or_else(|| app.sticky_partition(settings.partitions)),
             keyed: settings.cleanup.compacts(),
         };
         Ok(Self {
             form,
             encoding,
             intake,
+            terms,
         })
     }
 }

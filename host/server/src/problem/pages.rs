@@ -96,6 +96,27 @@ pub(crate) const PAGES: &[Page] = &[
     ),
     page_of(
         400,
+        "invalid-header",
+        "terms of the append not understood",
+        "Producer-Id (1 to 200 visible characters), Producer-Epoch and Producer-Seq (whole numbers) come together; Idempotency-Key (1 to 256 characters) comes instead of them; If-Match is a list of partition:end pairs in quotes, as in \"0:13,1:5\", with every partition that the events go to. The detail says which header is wrong.",
+        "Correct the header. `end` in the answers to an append and to GET /v1/topics/{name} says where partitions end.",
+    ),
+    page_of(
+        400,
+        "invalid-producer-epoch",
+        "epoch does not begin at 0",
+        "The first request of a new Producer-Epoch has another Producer-Seq than 0.",
+        "Count the requests of each epoch from 0.",
+    ),
+    page_of(
+        403,
+        "producer-fenced",
+        "a newer epoch of this producer exists",
+        "Another instance of this producer has begun a higher epoch; current_epoch (and the header Producer-Epoch) is the one that may write. Nothing was written.",
+        "Stop this instance. If it is the one that should go on, let it begin an epoch above current_epoch at Producer-Seq 0.",
+    ),
+    page_of(
+        400,
         "empty-body",
         "nothing to append",
         "The body holds no event.",
@@ -214,6 +235,20 @@ pub(crate) const PAGES: &[Page] = &[
         "Read the position again.",
     ),
     page_of(
+        409,
+        "out-of-order-sequence",
+        "requests of this producer are missing",
+        "Producer-Seq (received) is not the number that comes next (expected): a request before this one has not arrived, or the host has forgotten the producer because it was silent for longer than log.producer_idle. Nothing was written.",
+        "Send the requests from expected on, in order. Where they are not known any more, begin a new Producer-Epoch at 0.",
+    ),
+    page_of(
+        412,
+        "tail-moved",
+        "partition ends elsewhere",
+        "A partition does not end where If-Match says: somebody else has appended. tail and the header ETag say where the partitions that were named end now. Nothing was written.",
+        "Read what is new, decide again, and send with the tail that the answer names.",
+    ),
+    page_of(
         413,
         "too-large",
         "too large",
@@ -247,6 +282,13 @@ pub(crate) const PAGES: &[Page] = &[
         "events refused",
         "At least one event can't be accepted; errors lists them by index. Nothing was written, unless committed says so.",
         "Correct the events, or add on_error=continue to write the others.",
+    ),
+    page_of(
+        422,
+        "idempotency-key-reused",
+        "key of another request",
+        "This Idempotency-Key came with another body, content type or query within the time that keys are kept (log.idempotency_window). Nothing was written.",
+        "Give each request a key of its own, and repeat a request exactly as it was.",
     ),
     page_of(
         422,
@@ -310,6 +352,20 @@ pub(crate) const PAGES: &[Page] = &[
         "too much is waiting",
         "More is waiting to be written than may wait. Nothing was written.",
         "Send again after the seconds in Retry-After, and more slowly.",
+    ),
+    page_of(
+        503,
+        "idempotency-keys-full",
+        "no room for another key",
+        "The idempotency keys of the last hours take all the memory they may (log.idempotency_bytes). A key that is forgotten early would let a request through twice, so new ones are refused. Nothing was written.",
+        "Wait for the seconds in Retry-After, use Producer-Id with Producer-Seq, which takes one mark for all requests of a producer, or raise log.idempotency_bytes.",
+    ),
+    page_of(
+        503,
+        "producers-full",
+        "no room for another producer",
+        "The producers of the last days take all the memory they may (log.producer_bytes), and none was silent for log.producer_idle. Nothing was written.",
+        "Let a program keep its Producer-Id and begin a new epoch when it starts, rather than take a new id; or raise log.producer_bytes.",
     ),
     page_of(
         503,

@@ -138,6 +138,11 @@ async fn the_description_names_what_answers() {
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 15);
+    let append = document["paths"]["/v1/topics/{topic}/events"]["post"].to_string();
+    assert!(
+        append.contains(r#""in":"header","name":"Idempotency-Key""#),
+        "{append}"
+    );
     for (path, methods) in paths {
         let concrete = path
             .replace("{topic}", "none")

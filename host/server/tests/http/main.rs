@@ -14,4 +14,5 @@ mod ingest;
 mod keeping;
 mod reads;
 mod streams;
+mod terms;
 mod topics;
