@@ -31,7 +31,7 @@ const READ: ReadLimit = ReadLimit {
 };
 
 /// With this much journal, sealing no longer waits until nothing else wants the processor.
-const BEHIND: u64 = 2 << 30;
+const BEHIND: u64 = 1 << 30;
 
 /// What was found in storage.
 pub(crate) struct FoundManifest {
