@@ -1,5 +1,6 @@
 //! Local files as the journal needs them: written in place, synced, renamed, never trusted.
 
+mod direct;
 mod disk;
 #[cfg(any(test, feature = "sim"))]
 mod sim;
@@ -53,7 +54,8 @@ pub trait File: Send + Sync {
     fn size(&self) -> io::Result<u64>;
     /// Fills `out` from position `at`; an error if the file ends before.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
-    /// Writes all of `parts`, one behind the other, from position `at` on (one `pwritev` where possible).
+    /// Writes all of `parts`, one behind the other, from position `at` on, in one go where possible. What
+    /// lies behind them up to the next multiple of 4096 may become zeros.
     fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()>;
     /// `fdatasync`. An error is final: what was written may be lost although a later sync succeeds.
     fn sync_data(&self) -> io::Result<()>;

@@ -1,5 +1,6 @@
 //! The machine's disk.
 
+use super::direct::{BLOCK, Direct};
 use super::{File, Files, Lock};
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
@@ -18,28 +19,54 @@ const MOST_PARTS: usize = 1024;
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Disk;
 
-struct Open(fs::File);
+/// An open file: past the page cache where that is possible.
+enum Open {
+    Direct(Direct),
+    Cached(fs::File),
+}
+
+impl Open {
+    fn existing(path: &Path) -> io::Result<Self> {
+        if let Some(direct) = Direct::open(path)? {
+            return Ok(Self::Direct(direct));
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self::Cached(file))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        match self {
+            Self::Direct(file) => file.sync_all(),
+            Self::Cached(file) => file.sync_all(),
+        }
+    }
+}
 
 impl Files for Disk {
     fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
-        let file = OpenOptions::new()
+        let created = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .open(path)?;
-        let file = Open(file);
-        if let Err(error) = write_zeros(&file, size) {
-            drop(file);
-            // The first error is the one worth telling.
-            let _ = fs::remove_file(path);
-            return Err(error);
-        }
-        Ok(Arc::new(file))
+        let zeroed = || {
+            let file = match size.is_multiple_of(BLOCK as u64) {
+                true => Open::existing(path)?,
+                false => Open::Cached(created.try_clone()?),
+            };
+            write_zeros(&file, size)?;
+            Ok(file)
+        };
+        zeroed()
+            .map(|file| Arc::new(file) as Arc<dyn File>)
+            .inspect_err(|_| {
+                // The first error is the one worth telling.
+                let _ = fs::remove_file(path);
+            })
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Arc::new(Open(file)))
+        Ok(Arc::new(Open::existing(path)?))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -105,43 +132,58 @@ fn write_zeros(file: &Open, size: u64) -> io::Result<()> {
         file.sync_data()?;
         at += step as u64;
     }
-    file.0.sync_all()
+    file.sync_all()
 }
 
 impl File for Open {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        match self {
+            Self::Direct(file) => file.size(),
+            Self::Cached(file) => Ok(file.metadata()?.len()),
+        }
     }
 
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(out, at)
+        match self {
+            Self::Direct(file) => file.read_at(at, out),
+            Self::Cached(file) => file.read_exact_at(out, at),
+        }
     }
 
-    fn write_at(&self, mut at: u64, parts: &[&[u8]]) -> io::Result<()> {
-        for parts in parts.chunks(MOST_PARTS) {
-            let mut slices: Vec<IoSlice<'_>> =
-                parts.iter().map(|part| IoSlice::new(part)).collect();
-            let mut rest = slices.as_mut_slice();
-            // Skips empty parts in front, so that a write of nothing isn't taken for a full disk.
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                match rustix::io::pwritev(&self.0, rest, at) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(written) => {
-                        at += written as u64;
-                        IoSlice::advance_slices(&mut rest, written);
-                    }
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()> {
+        match self {
+            Self::Direct(file) => file.write_at(at, parts),
+            Self::Cached(file) => write_cached(file, at, parts),
         }
-        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        match self {
+            Self::Direct(file) => file.sync_data(),
+            Self::Cached(file) => file.sync_data(),
+        }
     }
+}
+
+fn write_cached(file: &fs::File, mut at: u64, parts: &[&[u8]]) -> io::Result<()> {
+    for parts in parts.chunks(MOST_PARTS) {
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = slices.as_mut_slice();
+        // Skips empty parts in front, so that a write of nothing isn't taken for a full disk.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -150,11 +192,15 @@ mod tests {
 
     #[test]
     fn files_are_zeroed_written_in_parts_renamed_and_listed() {
+        life_of_a_file((ZERO_STEP + 10) as u64);
+        life_of_a_file((ZERO_STEP + BLOCK) as u64);
+    }
+
+    fn life_of_a_file(size: u64) {
         let dir = tempfile::tempdir().expect("dir");
         let folder = dir.path().join("a/b");
         Disk.create_folder(&folder).expect("folder");
         let (one, two) = (folder.join("one"), folder.join("two"));
-        let size = (ZERO_STEP + 10) as u64;
         let file = Disk.create_zeroed(&one, size).expect("created");
         assert!(
             Disk.create_zeroed(&one, 1).is_err(),

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECTOR: usize = 512;
+/// What lies behind a write up to here becomes zeros.
+const BLOCK: usize = 4096;
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -370,6 +372,12 @@ impl File for Open {
                 inode.live[at..end].copy_from_slice(part);
                 inode.dirty.extend(at / SECTOR..=(end - 1) / SECTOR);
                 at = end;
+            }
+            // As a disk that takes whole blocks only.
+            let end = at.next_multiple_of(BLOCK).min(inode.live.len());
+            if parts.iter().any(|part| !part.is_empty()) && at < end {
+                inode.live[at..end].fill(0);
+                inode.dirty.extend(at / SECTOR..=(end - 1) / SECTOR);
             }
             Ok(())
         })
