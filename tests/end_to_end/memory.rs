@@ -22,6 +22,8 @@ fn memory_stays_below_its_limit_under_load() {
         ("TIDEMILL_MEMORY__LIMIT", "256MiB"),
         ("TIDEMILL_HTTP__BUSY_WAIT", "50ms"),
         ("TIDEMILL_LOG__SEGMENT_BYTES", "8MiB"),
+        // As in deploy/tidemill.service.
+        ("MALLOC_ARENA_MAX", "2"),
     ];
     let host = Host::start(dir.path(), &settings);
     host.topic("t", &json!({"partitions": 4}));

@@ -337,7 +337,7 @@ pub(crate) const PAGES: &[Page] = &[
         "corrupt",
         "stored bytes damaged",
         "Stored bytes are not what was written.",
-        "Do not delete anything. Run `tidemill log verify` and restore the damaged file.",
+        "Do not delete anything. Stop the host and restore the file that is named from a copy.",
     ),
     page_of(
         500,
