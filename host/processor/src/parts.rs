@@ -2,6 +2,7 @@
 
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
+use std::sync::{PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log, Ticket};
@@ -19,6 +20,8 @@ pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) pool: Pool,
     pub(crate) metrics: FunctionMetrics,
+    /// Read from the moment a transaction with state is sequenced until its state is applied.
+    pub(crate) applying: RwLock<()>,
 }
 
 impl Parts {
@@ -37,6 +40,7 @@ impl Parts {
         sections: &[&[u8]],
     ) -> Result<Ticket, (Error, Option<Draft>)> {
         let _intent = (!sections.is_empty()).then(|| self.state.intend());
+        let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
         let ticket = self
             .log
             .commit(draft)
@@ -51,6 +55,20 @@ impl Parts {
 }
 
 impl Parts {
+    /// Waits until the state of everything sequenced before is applied and all of it is durable: what was
+    /// read of positions is true of state and outputs, too, and stays true.
+    ///
+    /// # Errors
+    /// `journal-failed`.
+    pub(crate) async fn settled(&self) -> Result<()> {
+        drop(
+            self.applying
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.log.settled().await
+    }
+
     /// Commits and waits until it is durable; waits for room where too much is in flight.
     ///
     /// # Errors

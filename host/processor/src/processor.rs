@@ -13,7 +13,7 @@ use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry};
 use crate::{deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
@@ -123,6 +123,7 @@ impl Processor {
             random,
             pool,
             metrics,
+            applying: RwLock::default(),
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;
         housekeeping::start(&inner.parts, &inner.shutdown);
@@ -144,7 +145,7 @@ impl Processor {
     /// `journal-failed`.
     pub async fn list(&self) -> Result<Vec<FunctionReport>> {
         let reports = self.inner.reports();
-        self.inner.parts.log.settled().await?;
+        self.inner.parts.settled().await?;
         Ok(reports)
     }
 
@@ -154,7 +155,7 @@ impl Processor {
     /// `function-not-found`, `journal-failed`.
     pub async fn describe(&self, name: &str) -> Result<FunctionReport> {
         let report = self.inner.report(name)?;
-        self.inner.parts.log.settled().await?;
+        self.inner.parts.settled().await?;
         Ok(report)
     }
 
@@ -284,7 +285,7 @@ impl Processor {
     ) -> Result<T> {
         let found = tokio::task::spawn_blocking(look).await;
         let found = found.map_err(|_| Error::internal("reading state panicked"))??;
-        self.inner.parts.log.settled().await?;
+        self.inner.parts.settled().await?;
         Ok(found)
     }
 
