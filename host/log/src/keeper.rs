@@ -101,7 +101,6 @@ impl Keeper {
         shard: &Arc<Shard>,
         random: Random,
     ) -> Result<Self> {
-        let journal_bytes: u64 = shard.journal().values().map(|used| used.bytes).sum();
         let kept = Kept {
             store: found.store,
             manifest,
@@ -110,7 +109,7 @@ impl Keeper {
             gone: Vec::new(),
             written_at_snapshot: 0,
             written_at_marks: 0,
-            found_bytes: journal_bytes.saturating_sub(shard.written()),
+            found_bytes: shard.journal_bytes().saturating_sub(shard.written()),
         };
         let keeper = Self {
             objects: found.objects,

@@ -8,6 +8,7 @@ mod repartition;
 mod skipped;
 mod transaction;
 
+use crate::FunctionLogLine;
 use crate::attempts::Next;
 use crate::deployment::Deployment;
 use crate::effects::Desk;
@@ -336,6 +337,18 @@ impl Task {
             partition: self.at.partition,
             note: self.note,
         }
+    }
+
+    /// A line of the host's own in the function's log, about the position.
+    fn warn(&self, message: String) {
+        self.lines.push(FunctionLogLine {
+            time: self.parts.clock.now(),
+            level: "warn",
+            version: self.deployment.version,
+            partition: self.at.partition,
+            offset: self.position,
+            message,
+        });
     }
 
     /// Where an event of the batch stands, in words.

@@ -283,16 +283,9 @@ impl Task {
             return;
         }
         let place = self.place(first);
-        self.lines.push(FunctionLogLine {
-            time: self.parts.clock.now(),
-            level: "warn",
-            version: self.deployment.version,
-            partition: self.at.partition,
-            offset: self.position,
-            message: format!(
-                "events without a key are skipped, for this function keeps state by key; the first one was seen with or after {place}. Give the topic a key, or the function's input a `key` pointer."
-            ),
-        });
+        self.warn(format!(
+            "events without a key are skipped, for this function keeps state by key; the first one was seen with or after {place}. Give the topic a key, or the function's input a `key` pointer."
+        ));
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::Task;
 use super::transaction::{Prepared, Then};
-use crate::FunctionLogLine;
 use crate::note::Note;
 use crate::record::reader;
 use tidemill_log::{Advance, Draft};
@@ -51,17 +50,10 @@ impl Task {
             missed,
             "events were taken away before a function read them; it goes on behind them"
         );
-        self.lines.push(FunctionLogLine {
-            time: self.parts.clock.now(),
-            level: "warn",
-            version: self.deployment.version,
-            partition: self.at.partition,
-            offset: self.position,
-            message: format!(
-                "cut off: {missed} events from offset {} on were taken away before they were read; going on at {start}",
-                self.position
-            ),
-        });
+        self.warn(format!(
+            "cut off: {missed} events from offset {} on were taken away before they were read; going on at {start}",
+            self.position
+        ));
         self.meter.cut_off(missed);
         self.pass_over(start, note);
     }
