@@ -1,8 +1,11 @@
 //! One pass over a JSON text: is it valid, how deep is it, and what lies at the key's and the time's
 //! pointer. Nothing is decoded and nothing allocated for the rest.
 //!
-//! The text is UTF-8 already; serde_json then accepts exactly RFC 8259 (numbers of any size, lone
-//! surrogates in escapes), because skipped parts are only checked, never turned into values.
+//! The fast reader takes what is ordinary. What it declines is read again in full: the text is UTF-8
+//! already; serde_json then accepts exactly RFC 8259 (numbers of any size, lone surrogates in escapes),
+//! because skipped parts are only checked, never turned into values.
+
+mod quick;
 
 use super::pointer::Pointer;
 use serde::de::{
@@ -24,6 +27,15 @@ pub(crate) struct Found<'t> {
 /// # Errors
 /// What is wrong and where (line and column in `text`).
 pub(crate) fn pick<'t>(
+    text: &'t str,
+    key: Option<&Pointer>,
+    time: Option<&Pointer>,
+) -> Result<Found<'t>, String> {
+    quick::pick(text, key.map(Pointer::tokens), time.map(Pointer::tokens))
+        .or_else(|_| in_full(text, key, time))
+}
+
+fn in_full<'t>(
     text: &'t str,
     key: Option<&Pointer>,
     time: Option<&Pointer>,

@@ -1,0 +1,173 @@
+//! What real functions cost in the sandbox alone: `delayed-flights` over flights as they lie in the
+//! topic, and `parse-flights` over raw rows; packing, call and check of the answer, no log around them.
+//!
+//! `cargo run --release -- build functions` first, then `cargo bench -p tidemill-wasm --bench flights`.
+
+#![expect(clippy::expect_used, reason = "a benchmark stops at what is wrong")]
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use flate2::read::GzDecoder;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
+use tidemill_wasm::{
+    BatchPacker, Call, CallLimits, Command, Commands, HostServices, Instance, Sandbox, Settings,
+};
+
+const BATCH: usize = 256;
+const BATCHES: usize = 32;
+
+const CALL: Call = Call {
+    input: 0,
+    partition: 0,
+    attempt: 0,
+    watermark: i64::MIN,
+    seed: 0,
+};
+
+fn main() {
+    divan::main();
+}
+
+struct Nothing;
+
+impl HostServices for Nothing {
+    fn state_get(&self, _: u32, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+    fn config(&self) -> &str {
+        "{}"
+    }
+    fn input_topic(&self, _: u32) -> Option<&str> {
+        Some("flights")
+    }
+}
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where cargo puts what is built for WebAssembly.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| project().join("functions/target"), PathBuf::from)
+}
+
+fn instance(name: &str) -> Instance {
+    let path = target().join(format!(
+        "wasm32-unknown-unknown/release/{name}.component.wasm"
+    ));
+    let component = std::fs::read(&path).expect("`cargo run --release -- build functions` first");
+    let settings = Settings {
+        cache_dir: None,
+        instances: 2,
+    };
+    let sandbox = Sandbox::new(settings).expect("a sandbox");
+    let component = sandbox.compile(&component).expect("sound");
+    let limits = CallLimits {
+        memory: ByteSize::mib(64),
+        deadline: Duration::from_secs(1),
+        output_bytes: ByteSize::mib(8),
+    };
+    sandbox
+        .instantiate(&component, limits, Arc::new(Nothing))
+        .expect("an instance")
+}
+
+/// Rows of January as JSON objects of texts, as `tidemill produce` sends them.
+fn raw() -> Vec<PackedRows> {
+    let file = std::fs::File::open(project().join("functions/data/flights-2013-01.csv.gz"))
+        .expect("the month");
+    let mut lines = BufReader::new(GzDecoder::new(file))
+        .lines()
+        .map(|line| line.expect("text"));
+    let names = lines.next().expect("a header");
+    let names: Vec<&str> = names.split(',').collect();
+    let values: Vec<String> = lines
+        .take(BATCH * BATCHES)
+        .map(|line| {
+            let fields: Vec<String> = names
+                .iter()
+                .zip(line.split(','))
+                .map(|(name, field)| format!("\"{name}\":\"{field}\""))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    values
+        .chunks(BATCH)
+        .map(|some| packed(some.iter().map(|value| (b"".as_slice(), value.as_bytes()))))
+        .collect()
+}
+
+fn packed<'v>(events: impl Iterator<Item = (&'v [u8], &'v [u8])>) -> PackedRows {
+    let mut rows = PackedRows::default();
+    for (key, value) in events {
+        rows.push(Timestamp::from_micros(0), Some(key), Some(value), [])
+            .expect("small");
+    }
+    rows
+}
+
+fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
+    packer.begin(0);
+    for row in 0..rows.len() {
+        let event = Event {
+            offset: row as u64,
+            ingest_time: Timestamp::from_micros(0),
+            commit: CommitSeq(1),
+            row: rows.event(row),
+        };
+        packer.push(&event, 0);
+    }
+    packer.finish()
+}
+
+fn call(instance: &mut Instance, packer: &mut BatchPacker, rows: &PackedRows) -> Vec<u8> {
+    instance
+        .on_batch(CALL, pack(packer, rows))
+        .expect("an answer")
+}
+
+fn measure(bencher: Bencher<'_, '_>, name: &str, input: &[PackedRows]) {
+    let mut instance = instance(name);
+    let mut packer = BatchPacker::default();
+    let events: usize = input.iter().map(PackedRows::len).sum();
+    bencher.counter(ItemsCount::new(events)).bench_local(|| {
+        for rows in input {
+            let answer = call(&mut instance, &mut packer, rows);
+            let commands = Commands::parse(&answer, rows.len(), 0, 1).expect("sound");
+            for command in commands.iter() {
+                black_box(command);
+            }
+        }
+    });
+}
+
+#[divan::bench]
+fn parse_flights(bencher: Bencher<'_, '_>) {
+    measure(bencher, "parse_flights", &raw());
+}
+
+#[divan::bench]
+fn delayed_flights(bencher: Bencher<'_, '_>) {
+    let mut parser = instance("parse_flights");
+    let mut packer = BatchPacker::default();
+    let flights: Vec<PackedRows> = raw()
+        .iter()
+        .map(|rows| {
+            let answer = call(&mut parser, &mut packer, rows);
+            let commands = Commands::parse(&answer, rows.len(), 0, 1).expect("sound");
+            packed(commands.iter().filter_map(|(_, command)| match command {
+                Command::Emit(emit) => {
+                    Some((emit.key.unwrap_or_default(), emit.value.unwrap_or_default()))
+                }
+                _ => None,
+            }))
+        })
+        .collect();
+    measure(bencher, "delayed_flights", &flights);
+}
