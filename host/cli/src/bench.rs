@@ -61,7 +61,7 @@ enum What {
     Single,
     /// From posting an event to reading what a function made of it.
     Latency,
-    /// A filter and a keyed sum over events that lie ready.
+    /// A filter, a count per key and the demo's functions over events that lie ready.
     Functions,
 }
 
@@ -125,7 +125,7 @@ async fn measure(what: What, args: &Bench, dir: &Path) -> Result<Value> {
         What::Ingest => ingest::batches(&dir, time, args.batch, args.size, &args.connections).await,
         What::Single => ingest::single(&dir, time, args.size).await,
         What::Latency => latency::measure(&dir, time).await,
-        What::Functions => functions::measure(&dir, time).await,
+        What::Functions => functions::measure(&dir, time, args.size).await,
     };
     std::fs::remove_dir_all(&dir)?;
     measured

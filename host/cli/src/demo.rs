@@ -162,10 +162,15 @@ pub(crate) async fn deploy(
                 .json(&settings),
         )
         .await?;
+    deploy_built(client, built, names).await
+}
+
+/// Deploys some of what was built, each from the topic's beginning on.
+pub(crate) async fn deploy_built(client: &Client, built: &[Built], names: &[&str]) -> Result<()> {
     for &name in names {
         let built = built.iter().find(|built| built.name == name);
-        let built = built
-            .ok_or_else(|| Failure::failed("no-function", format!("functions/ has no {name}")))?;
+        let built =
+            built.ok_or_else(|| Failure::failed("no-function", format!("{name} was not built")))?;
         let package = Package::built(built, Some(name))?;
         package
             .deploy(client, &[("start", "earliest")])

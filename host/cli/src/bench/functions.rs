@@ -1,7 +1,8 @@
-//! Functions over events that lie ready: how fast each of the demo's four gets through them, with
-//! transactions and syncs on.
+//! Functions over events that lie ready: how fast a filter and a count over the events of the ingest
+//! bench, and each of the demo's four, get through them, with transactions and syncs on.
 
 use super::host::Host;
+use super::ingest;
 use crate::build;
 use crate::client::Client;
 use crate::demo::{self, FUNCTIONS, RAW};
@@ -15,6 +16,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const PARTITIONS: u32 = 4;
+/// The functions of the bench itself; they read the topic that `ingest` fills.
+const PLAIN: [&str; 2] = ["bench-filter", "bench-count"];
 const POLL: Duration = Duration::from_millis(2);
 /// How often January is written at most: as long as writing may take.
 const ROUNDS: u32 = 100;
@@ -29,8 +32,34 @@ pub(super) async fn deployed(dir: &Path, names: &[&str]) -> Result<Host> {
     Ok(host)
 }
 
-/// Each function alone, in the order of the stream.
-pub(super) async fn measure(dir: &Path, time: Duration) -> Result<Value> {
+/// The bench's own functions and then the demo's, each alone.
+pub(super) async fn measure(dir: &Path, time: Duration, size: u32) -> Result<Value> {
+    let mut rows = plain(&dir.join("plain"), time, size).await?;
+    rows.extend(flights(&dir.join("flights"), time).await?);
+    Ok(rows.into())
+}
+
+/// A filter and a count over small events.
+async fn plain(dir: &Path, time: Duration, size: u32) -> Result<Vec<Value>> {
+    std::fs::create_dir(dir)?;
+    let built = build::build(&demo::functions_dir()?.join("../tests/guests"))?;
+    let host = Host::start(dir)?;
+    ingest::create_topic(&host.client).await?;
+    demo::deploy_built(&host.client, &built, &PLAIN).await?;
+    for name in PLAIN {
+        act(&host.client, name, "pause").await?;
+    }
+    ingest::fill(&host, time, size).await?;
+    let mut rows = Vec::new();
+    for name in PLAIN {
+        rows.push(one(&host, name, time * PATIENCE).await?);
+    }
+    Ok(rows)
+}
+
+/// The demo's functions, in the order of the stream.
+async fn flights(dir: &Path, time: Duration) -> Result<Vec<Value>> {
+    std::fs::create_dir(dir)?;
     let host = deployed(dir, &FUNCTIONS).await?;
     for name in FUNCTIONS {
         act(&host.client, name, "pause").await?;
@@ -51,7 +80,7 @@ pub(super) async fn measure(dir: &Path, time: Duration) -> Result<Value> {
     for name in FUNCTIONS {
         rows.push(one(&host, name, time * PATIENCE).await?);
     }
-    Ok(rows.into())
+    Ok(rows)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "measured rates")]
@@ -74,11 +103,12 @@ async fn one(host: &Host, name: &str, patience: Duration) -> Result<Value> {
         pause(POLL).await;
     };
     let seconds = watch.elapsed().as_secs_f64();
-    let cpu = host.cpu_seconds(before);
+    let used = host.used_since(before);
     Ok(json!({
         "function": name, "events": ready, "emitted": report["counts"]["emitted"], "seconds": seconds,
         "events_per_second": ready as f64 / seconds,
-        "events_per_cpu_second": ready as f64 / cpu.max(0.01),
+        "events_per_cpu_second": ready as f64 / used.cpu_seconds.max(0.01),
+        "events_per_engine_second": ready as f64 / used.engine_seconds.max(0.01),
         "memory": host.memory(),
     }))
 }

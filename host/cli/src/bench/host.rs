@@ -18,11 +18,17 @@ pub(super) struct Host {
     pub(super) client: Client,
 }
 
-/// What a host has used so far.
+/// Processor time that a host has used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
-    cpu_seconds: f64,
+    /// All of it.
+    pub(super) cpu_seconds: f64,
+    /// That of the threads that run functions.
+    pub(super) engine_seconds: f64,
 }
+
+/// How the threads that run functions are called.
+const ENGINE: &str = "functions-";
 
 impl Host {
     /// Starts one on a directory.
@@ -57,29 +63,30 @@ impl Host {
         })
     }
 
-    /// CPU time used so far.
+    /// Processor time used so far.
     pub(super) fn usage(&self) -> Usage {
-        let stat = self.proc("stat");
-        // Fields are counted behind the name, which may hold anything, in brackets.
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .map_or("", |(_, rest)| rest)
-            .split_whitespace()
-            .collect();
-        let ticks = |at: usize| {
-            fields
-                .get(at)
-                .and_then(|field| field.parse::<f64>().ok())
-                .unwrap_or(0.0)
-        };
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let engine = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+        let engine = engine
+            .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok())
+            .filter(|stat| {
+                stat.split('(')
+                    .nth(1)
+                    .is_some_and(|name| name.starts_with(ENGINE))
+            });
         Usage {
-            cpu_seconds: (ticks(11) + ticks(12)) / TICKS,
+            cpu_seconds: seconds(&self.proc("stat")),
+            engine_seconds: engine.map(|stat| seconds(&stat)).sum(),
         }
     }
 
-    /// CPU seconds used since.
-    pub(super) fn cpu_seconds(&self, since: Usage) -> f64 {
-        self.usage().cpu_seconds - since.cpu_seconds
+    /// Processor time used since.
+    pub(super) fn used_since(&self, since: Usage) -> Usage {
+        let now = self.usage();
+        Usage {
+            cpu_seconds: now.cpu_seconds - since.cpu_seconds,
+            engine_seconds: now.engine_seconds - since.engine_seconds,
+        }
     }
 
     /// Resident memory now and at most so far, in bytes.
@@ -99,6 +106,15 @@ impl Host {
     fn proc(&self, file: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).unwrap_or_default()
     }
+}
+
+/// User and system time in a `stat` of `/proc`.
+fn seconds(stat: &str) -> f64 {
+    // Fields are counted behind the name, which may hold anything, in brackets.
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = behind.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / TICKS
 }
 
 impl Drop for Host {

@@ -3,6 +3,7 @@
 use super::connection::post;
 use super::host::Host;
 use super::load;
+use crate::client::Client;
 use crate::failure::Result;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -57,22 +58,13 @@ async fn once(
 ) -> Result<Value> {
     std::fs::create_dir(dir)?;
     let host = Host::start(dir)?;
-    let settings = json!({"partitions": PARTITIONS, "key": "/user", "time": {"from": "value", "pointer": "/time", "unit": "rfc3339"}});
-    host.client
-        .json(
-            host.client
-                .request(Method::PUT, &["v1", "topics", "bench"], &[])
-                .json(&settings),
-        )
-        .await?;
+    create_topic(&host.client).await?;
     let kind = if batch == 1 {
         "application/json"
     } else {
         "application/x-ndjson"
     };
-    let requests: Vec<Vec<u8>> = (0..REQUESTS)
-        .map(|nth| post(PATH, kind, &body(nth * batch, batch, size)))
-        .collect();
+    let requests = requests(kind, batch, size);
     load::run(
         &host.address,
         requests.clone(),
@@ -82,7 +74,7 @@ async fn once(
     .await?;
     let before = host.usage();
     let outcome = load::run(&host.address, requests, connections.into(), time).await?;
-    let cpu = host.cpu_seconds(before);
+    let cpu = host.used_since(before).cpu_seconds;
     let acknowledged = outcome.times.count();
     let events = (acknowledged * u64::from(batch)) as f64;
     Ok(json!({
@@ -95,6 +87,31 @@ async fn once(
         "cpu_seconds_per_million": cpu * 1e6 / events.max(1.0),
         "memory": host.memory(),
     }))
+}
+
+/// The topic the events go to.
+pub(super) async fn create_topic(client: &Client) -> Result<()> {
+    let settings = json!({"partitions": PARTITIONS, "key": "/user", "time": {"from": "value", "pointer": "/time", "unit": "rfc3339"}});
+    client
+        .json(
+            client
+                .request(Method::PUT, &["v1", "topics", "bench"], &[])
+                .json(&settings),
+        )
+        .await
+        .map(drop)
+}
+
+/// Fills the topic for a while.
+pub(super) async fn fill(host: &Host, time: Duration, size: u32) -> Result<()> {
+    let requests = requests("application/x-ndjson", 500, size);
+    load::run(&host.address, requests, 8, time).await.map(drop)
+}
+
+fn requests(kind: &str, batch: u32, size: u32) -> Vec<Vec<u8>> {
+    (0..REQUESTS)
+        .map(|nth| post(PATH, kind, &body(nth * batch, batch, size)))
+        .collect()
 }
 
 /// Lines of `size` bytes each, with a key out of 16,384 and a time that advances.

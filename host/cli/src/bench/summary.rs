@@ -50,6 +50,7 @@ const FUNCTIONS: Columns = &[
     ("emitted", "emitted", Look::Whole),
     ("events_per_second", "events/s", Look::Whole),
     ("events_per_cpu_second", "events/CPU s", Look::Whole),
+    ("events_per_engine_second", "/engine CPU s", Look::Whole),
     ("memory", "memory", Look::Bytes),
 ];
 
