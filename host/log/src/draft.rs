@@ -48,10 +48,35 @@ struct LaidOut {
 
 /// A draft that is ready for the sequencer.
 pub(crate) struct Body {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: BodyBytes,
     pub(crate) crc: u32,
     pub(crate) sections: Vec<Section>,
     pub(crate) slices: Vec<Slice>,
+}
+
+/// A body's bytes: those of one owner, until somebody reads them before they are on the disk.
+pub(crate) enum BodyBytes {
+    Own(Vec<u8>),
+    Shared(Bytes),
+}
+
+impl BodyBytes {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, from now on with several owners.
+    pub(crate) fn share(&mut self, buffers: &Buffers) -> Bytes {
+        let bytes = match self {
+            Self::Own(bytes) => buffers.lend(std::mem::take(bytes)),
+            Self::Shared(bytes) => bytes.clone(),
+        };
+        *self = Self::Shared(bytes.clone());
+        bytes
+    }
 }
 
 impl Draft {
@@ -243,7 +268,7 @@ impl Draft {
     /// The laid-out body and what it says.
     pub(crate) fn into_parts(self) -> (Body, Facts) {
         let body = Body {
-            bytes: self.body,
+            bytes: BodyBytes::Own(self.body),
             crc: self.laid_out.map_or(0, |laid_out| laid_out.crc),
             sections: self.sections,
             slices: Vec::new(),

@@ -7,6 +7,7 @@
 //!
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
+mod ahead;
 mod buffers;
 mod compaction;
 mod contract;
@@ -33,6 +34,7 @@ mod threads;
 mod topic;
 mod wire;
 
+pub use ahead::Follower;
 pub use contract::{
     Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, TimeOf, Written,
 };

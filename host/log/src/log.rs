@@ -8,8 +8,8 @@ use crate::sequencer::{Sequencer, TopicChange, Truncation, out_of_range, topic_n
 use crate::shard::{Shard, lock, stopped};
 use crate::threads::Threads;
 use crate::{
-    Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats, Ticket,
-    TimeOf, Topic, TopicSettings, read,
+    Follower, Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats,
+    Ticket, TimeOf, Topic, TopicSettings, ahead, read,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -124,6 +124,20 @@ impl Log {
     /// The same without waiting: `None` when the events aren't in memory.
     pub fn read_tail(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
         read::read_memory(&self.inner.shard, at, from, limit)
+    }
+
+    /// The same up to the appended end, for those who [`Log::follow`] the partition: events that aren't
+    /// durable yet are among them. `None` when the next events aren't in memory.
+    pub fn read_ahead(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
+        ahead::read(&self.inner.shard, at, from, limit)
+    }
+
+    /// Follows a partition ahead of the disk.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn follow(&self, at: PartitionId) -> Result<Follower> {
+        Follower::new(&self.inner.shard, at)
     }
 
     /// The first offset whose time of that kind is at least `time`, by lookup over all of the

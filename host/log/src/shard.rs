@@ -1,6 +1,7 @@
 //! The log without threads: a shared state and the steps that move it. The façade runs the steps on
 //! threads; the simulation runs them one after the other.
 
+mod ahead;
 mod flush;
 mod local;
 mod truncate;
@@ -8,6 +9,7 @@ mod upkeep;
 
 pub(crate) use flush::Flushed;
 
+use crate::ahead::Hold;
 use crate::buffers::Buffers;
 use crate::draft::Draft;
 use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
@@ -43,6 +45,11 @@ pub(crate) struct Shard {
     durable: watch::Receiver<CommitSeq>,
     tail_bytes: AtomicU64,
     written: AtomicU64,
+    /// How many follow a partition.
+    pub(crate) followers: AtomicU64,
+    pub(crate) hold: Hold,
+    /// What a group's write and sync took, in µs, on the average of the last ones.
+    sync_micros: AtomicU64,
     pub(crate) meters: crate::meters::Meters,
 }
 
@@ -139,6 +146,9 @@ impl Shard {
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start.written),
+            followers: AtomicU64::new(0),
+            hold: Hold::default(),
+            sync_micros: AtomicU64::new(0),
             writer: Mutex::new(Flusher {
                 writer,
                 pending: VecDeque::new(),
@@ -193,6 +203,7 @@ impl Shard {
         inbox.sequencer.apply(sequenced, &mut facts);
         self.apply_topics(&facts.topics);
         body.slices = facts.slices;
+        self.append_ahead(&mut body, sequenced);
         let (waiting, durable) = match from_memory {
             true => (None, None),
             false => {

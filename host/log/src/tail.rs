@@ -1,5 +1,8 @@
 //! What one partition holds, as readers see it: segments, then places in the journal, then chunks in
-//! memory, without a gap between them. Only durable events are in here.
+//! memory, without a gap between them. Only durable events are in here, and apart from them those that
+//! followers may read ahead.
+
+mod ahead;
 
 use crate::segment::SegmentMeta;
 use crate::{Range, ReadLimit};
@@ -53,6 +56,8 @@ pub(crate) struct Partition {
     pub(crate) touched: u64,
     /// `None` when the topic is deleted.
     moved: Option<watch::Sender<u64>>,
+    /// While anybody follows.
+    ahead: Option<Box<ahead::Ahead>>,
 }
 
 /// Where the events at an offset are.
@@ -138,6 +143,7 @@ impl Partition {
             unsealed_bytes: 0,
             touched: 0,
             moved: Some(watch::Sender::new(end)),
+            ahead: None,
         }
     }
 
@@ -165,6 +171,7 @@ impl Partition {
     /// The topic is deleted: nobody needs to wait any more.
     pub(crate) fn close(&mut self) {
         self.moved = None;
+        self.ahead = None;
         self.chunks.clear();
         self.places.clear();
     }
@@ -212,6 +219,7 @@ impl Partition {
         self.end = chunk.place.end;
         self.unsealed_bytes += chunk.place.bytes;
         self.chunks.push_back(chunk);
+        self.let_ahead_go();
     }
 
     /// Durable events known only by their place in the journal.
@@ -258,6 +266,7 @@ impl Partition {
         }
         self.start = before;
         self.end = self.end.max(before);
+        self.let_ahead_go();
         self.segments.retain(|segment| segment.end > before);
         self.archived_end = self.archived_end.max(before);
         self.let_go();

@@ -78,6 +78,7 @@ fn flush(shard: &Shard, half_used: &SyncSender<()>) {
     // A panic here must not leave others waiting for ever.
     let _stop = StopOnPanic(shard);
     loop {
+        shard.wait_for_followers();
         match shard.flush() {
             Flushed::Group if shard.file_is_half_used() => {
                 // Full means that it is being prepared already.

@@ -42,7 +42,7 @@ const FETCH: ReadLimit = ReadLimit {
 pub(crate) enum Slice {
     /// There is more to do, but it was long enough.
     More,
-    /// Nothing to read: wait for the committed end to move.
+    /// Nothing to read: wait for the appended end to move.
     Idle,
     /// The next events aren't in memory: read them and hand them to [`Task::fetched`].
     Read,
@@ -203,7 +203,7 @@ impl Task {
             }
             return Some(read);
         }
-        self.parts.log.read_tail(self.at, self.position, limit)
+        self.parts.log.read_ahead(self.at, self.position, limit)
     }
 
     /// Takes events that were fetched: more than a batch, so that a file is opened and a page unpacked

@@ -89,7 +89,7 @@ impl Writer {
             if q.bytes < COPIED {
                 q.bytes
             } else {
-                q.bytes - q.body.bytes.len()
+                q.bytes - q.body.bytes.as_slice().len()
             }
         };
         let mut buffer = buffers.take(group.iter().map(copied).sum());
@@ -101,14 +101,15 @@ impl Writer {
             write_head(&mut buffer, queued, self.file.nonce, durable);
             if queued.bytes < COPIED {
                 let body_at = buffer.len();
-                buffer.extend_from_slice(&queued.body.bytes);
+                buffer.extend_from_slice(queued.body.bytes.as_slice());
                 bodies.push(Some(body_at..buffer.len()));
                 buffer.resize(start + queued.bytes, 0);
                 push_buffer(&mut parts, start..buffer.len());
             } else {
                 push_buffer(&mut parts, start..buffer.len());
                 parts.push(Part::Body(nth));
-                let padding = queued.bytes - (buffer.len() - start) - queued.body.bytes.len();
+                let body = queued.body.bytes.as_slice().len();
+                let padding = queued.bytes - (buffer.len() - start) - body;
                 let padding_at = buffer.len();
                 buffer.resize(padding_at + padding, 0);
                 push_buffer(&mut parts, padding_at..buffer.len());
@@ -144,7 +145,7 @@ impl Writer {
         for (queued, copied) in group.iter_mut().zip(bodies) {
             let body = match copied {
                 Some(range) => buffer.slice(range),
-                None => buffers.lend(std::mem::take(&mut queued.body.bytes)),
+                None => queued.body.bytes.share(buffers),
             };
             let (at, len) = (self.at, queued.bytes as u64);
             placed.push(Placed { at, len, body });
@@ -170,6 +171,9 @@ fn write_head(out: &mut Vec<u8>, queued: &Queued, nonce: u64, durable: u64) {
     };
     // A frame is bounded far below 4 GiB.
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let (sections, len) = (count(body.sections.len()), count(body.bytes.len()));
+    let (sections, len) = (
+        count(body.sections.len()),
+        count(body.bytes.as_slice().len()),
+    );
     frame::write_head(out, nonce, stamp, sections, &body.slices, len, body.crc);
 }

@@ -60,8 +60,9 @@ impl Shard {
         let started = self.clock.elapsed();
         match flusher.writer.write(&mut group, durable, &self.buffers) {
             Ok(placed) => {
-                self.meters
-                    .synced(&group, self.clock.elapsed().saturating_sub(started));
+                let took = self.clock.elapsed().saturating_sub(started);
+                self.note_sync(took);
+                self.meters.synced(&group, took);
                 self.publish(flusher, group, placed);
                 Flushed::Group
             }

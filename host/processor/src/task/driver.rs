@@ -5,8 +5,9 @@ use crate::parts::Parts;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
+use tidemill_log::Follower;
 use tidemill_types::{Error, ErrorKind, FunctionId, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// An idle task lets go of its instance after this.
@@ -47,7 +48,7 @@ impl Handle {
         start: Start,
         stopped: mpsc::UnboundedSender<Stopped>,
     ) -> Result<Self> {
-        let end = parts.log.watch(start.at)?;
+        let follower = parts.log.follow(start.at)?;
         let (view, stop) = (Arc::clone(&start.view), start.stop.clone());
         let partition = start.at.partition;
         let repartitions = start.role == crate::record::Role::Repartition;
@@ -56,7 +57,7 @@ impl Handle {
         let done = tokio::spawn({
             let (parts, stop) = (Arc::clone(parts), stop.clone());
             async move {
-                if let Err(why) = drive(&parts, task, end, &stop).await {
+                if let Err(why) = drive(&parts, task, follower, &stop).await {
                     // Without a receiver the processor is gone, and the task with it.
                     let _ = stopped.send(Stopped {
                         function,
@@ -91,7 +92,7 @@ pub(crate) async fn park(tasks: Vec<Handle>) {
 async fn drive(
     parts: &Parts,
     mut task: Box<Task>,
-    mut end: watch::Receiver<u64>,
+    mut follower: Follower,
     stop: &Shutdown,
 ) -> Result<(), String> {
     loop {
@@ -106,7 +107,7 @@ async fn drive(
         let waited = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
-            waited = wait(parts, &mut task, slice, &mut end) => waited,
+            waited = wait(parts, &mut task, slice, &mut follower) => waited,
         };
         match waited {
             Ok(()) => {}
@@ -138,12 +139,12 @@ async fn wait(
     parts: &Parts,
     task: &mut Task,
     slice: Slice,
-    end: &mut watch::Receiver<u64>,
+    follower: &mut Follower,
 ) -> Result<(), End> {
     match slice {
         Slice::More => {}
-        Slice::Idle => idle(parts, task, end).await?,
-        Slice::Read => read(parts, task, end).await?,
+        Slice::Idle => idle(parts, task, follower).await?,
+        Slice::Read => read(parts, task, follower).await?,
         Slice::Load(missing) => {
             let (state, scope) = (parts.state.clone(), task.scope());
             let loaded = tokio::task::spawn_blocking(move || state.load(scope, &missing)).await;
@@ -166,15 +167,15 @@ async fn wait(
 }
 
 /// Waits for events; an instance that isn't used for long goes.
-async fn idle(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) -> Result<(), End> {
+async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
     let position = task.position();
     let moved = loop {
-        let moved = end.wait_for(|end| *end > position);
+        let moved = follower.moved(position);
         if !task.is_warm() {
-            break moved.await.map(|end| *end);
+            break moved.await;
         }
         tokio::select! {
-            moved = moved => break moved.map(|end| *end),
+            moved = moved => break moved,
             () = parts.clock.sleep(IDLE) => task.rest(),
         }
     };
@@ -186,14 +187,14 @@ async fn idle(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) ->
     Ok(())
 }
 
-async fn read(parts: &Parts, task: &mut Task, end: &mut watch::Receiver<u64>) -> Result<(), End> {
+async fn read(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
     match parts
         .log
         .read(task.at(), task.position(), task.fetch_limit())
         .await
     {
         Ok(read) => match task.fetched(read) {
-            Some(Slice::Idle) => idle(parts, task, end).await,
+            Some(Slice::Idle) => idle(parts, task, follower).await,
             _ => Ok(()),
         },
         Err(error) if error.kind == ErrorKind::OutOfRange => {
