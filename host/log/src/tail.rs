@@ -165,7 +165,9 @@ impl Partition {
 
     /// The end as it moves; `None` when the topic is deleted.
     pub(crate) fn watch(&self) -> Option<watch::Receiver<u64>> {
-        self.moved.as_ref().map(watch::Sender::subscribe)
+        let moved = self.moved.as_ref()?;
+        moved.send_replace(self.end);
+        Some(moved.subscribe())
     }
 
     /// The topic is deleted: nobody needs to wait any more.
@@ -176,9 +178,11 @@ impl Partition {
         self.places.clear();
     }
 
-    /// Tells those who wait that the end has moved.
+    /// Tells those who wait that the end has moved. With thousands of partitions, most have nobody.
     pub(crate) fn wake(&self) {
-        if let Some(moved) = &self.moved {
+        if let Some(moved) = &self.moved
+            && moved.receiver_count() > 0
+        {
             moved.send_replace(self.end);
         }
     }

@@ -328,6 +328,7 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
         return None;
     }
     let wrong = match std::str::from_utf8(emit.value?) {
+        Ok(text) if is_plain_json(text) => return None,
         Ok(text) => serde_json::from_str::<serde::de::IgnoredAny>(text)
             .err()?
             .to_string(),
@@ -337,6 +338,12 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
         "topic {:?} takes JSON, but an event emitted to it is not: {wrong}",
         topic.name
     ))
+}
+
+/// Whether a text is JSON for sure; if not, it may be all the same.
+fn is_plain_json(text: &str) -> bool {
+    let mut at = tidemill_json::Cursor::new(text);
+    at.skip().and_then(|()| at.end()).is_ok()
 }
 
 /// Where an output goes: by its key, or without one beside its input.
