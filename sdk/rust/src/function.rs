@@ -19,7 +19,10 @@ pub trait Function {
     /// Its manifest as JSON, as it travels inside the component.
     const MANIFEST: &'static str;
 
-    /// Handles one event.
+    /// Whether it is handed whole batches.
+    const WHOLE: bool;
+
+    /// Handles one event, or a whole batch.
     ///
     /// # Errors
     /// What the author's code says.

@@ -43,6 +43,7 @@
 extern crate self as tidemill;
 
 mod abi;
+mod batch;
 mod context;
 #[cfg(not(target_arch = "wasm32"))]
 mod driver;
@@ -59,6 +60,7 @@ mod time;
 #[doc(hidden)]
 pub mod wasm;
 
+pub use batch::Batch;
 pub use context::Context;
 #[cfg(not(target_arch = "wasm32"))]
 pub use driver::{DeadLetter, Driver, Emitted, Given};
@@ -77,8 +79,8 @@ pub use time::{InvalidTime, Time};
 /// What a function's file starts with: `use tidemill::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Bytes, Context, Event, Key, Output, Result, State, Time, Value, dead_letter, fatal, json,
-        skip,
+        Batch, Bytes, Context, Event, Key, Output, Result, State, Time, Value, dead_letter, fatal,
+        json, skip,
     };
     #[cfg(not(target_arch = "wasm32"))]
     pub use crate::{Driver, Given};

@@ -162,6 +162,7 @@ fn implementation(name: &Ident, manifest: &Manifest, signature: &Signature) -> T
         .map(|Output { name, topic, .. }| quote!((#name, #topic)));
     let slots = &manifest.slots;
     let json = manifest.to_json();
+    let whole = signature.is_whole();
     let (prepared, arguments) = arguments(signature);
     quote! {
         struct __TidemillFunction;
@@ -172,6 +173,7 @@ fn implementation(name: &Ident, manifest: &Manifest, signature: &Signature) -> T
             const OUTPUTS: &'static [(&'static str, &'static str)] = &[#(#outputs),*];
             const SLOTS: &'static [&'static str] = &[#(#slots),*];
             const MANIFEST: &'static str = #json;
+            const WHOLE: bool = #whole;
 
             fn handle(running: &::tidemill::Running<'_>) -> ::tidemill::Result<()> {
                 #(#prepared)*
@@ -196,6 +198,7 @@ fn arguments(signature: &Signature) -> (Vec<TokenStream>, Vec<Ident>) {
         let at = |ty: &Type| ty.span();
         prepared.push(match parameter {
             Parameter::Event(ty) => quote_spanned!(at(ty)=> let #argument: #ty = ::tidemill::Running::event(running)?;),
+            Parameter::Batch(ty) => quote_spanned!(at(ty)=> let #argument: #ty = ::tidemill::Batch::new(running)?;),
             Parameter::State(_, ty) => {
                 let slot = counted(&mut slot);
                 quote_spanned!(at(ty)=> let #argument: #ty = ::tidemill::State::new(running, #slot);)

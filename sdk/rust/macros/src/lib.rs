@@ -11,7 +11,8 @@ use signature::Signature;
 
 /// Makes a Tidemill function of a plain `fn`.
 ///
-/// The parameters say what it uses: first the event (`flight: Event<Flight>`), then in any order slots of
+/// The parameters say what it uses: first the event (`flight: Event<Flight>`) or a whole batch of them
+/// (`flights: Batch<Flight>`), then in any order slots of
 /// state (`total: State<Delays>`: the parameter's name is the slot's), outputs (`out: Output<Delays>`) and
 /// the context (`ctx: Context`). It returns `Result<()>`.
 ///

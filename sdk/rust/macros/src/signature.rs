@@ -12,6 +12,7 @@ pub(crate) struct Signature {
 /// One parameter. `Type` is the whole type as written.
 pub(crate) enum Parameter {
     Event(Type),
+    Batch(Type),
     State(Ident, Type),
     Output(Ident, Type),
     Context,
@@ -25,16 +26,17 @@ impl Signature {
         for (position, argument) in function.sig.inputs.iter().enumerate() {
             let parameter = read_parameter(argument)?;
             match (position, &parameter) {
-                (0, Parameter::Event(_)) | (1.., Parameter::State(..) | Parameter::Output(..)) => {}
+                (0, Parameter::Event(_) | Parameter::Batch(_))
+                | (1.., Parameter::State(..) | Parameter::Output(..)) => {}
                 (1.., Parameter::Context)
                     if !parameters.iter().any(|p| matches!(p, Parameter::Context)) => {}
                 (1.., Parameter::Context) => {
                     return Err(syn::Error::new(argument.span(), "one Context is enough"));
                 }
-                (1.., Parameter::Event(_)) => {
+                (1.., Parameter::Event(_) | Parameter::Batch(_)) => {
                     return Err(syn::Error::new(
                         argument.span(),
-                        "a function handles one event: only the first parameter is an `Event<…>`",
+                        "a function handles one event or one batch: only the first parameter is an `Event<…>` or a `Batch<…>`",
                     ));
                 }
                 (0, _) => return Err(first_parameter(argument.span())),
@@ -45,6 +47,11 @@ impl Signature {
             return Err(first_parameter(function.sig.paren_token.span.join()));
         }
         Ok(Self { parameters })
+    }
+
+    /// Whether it takes whole batches.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.parameters.first(), Some(Parameter::Batch(_)))
     }
 
     /// Names of the slots in order.
@@ -106,7 +113,7 @@ fn inner_is_bytes(output: &Type) -> bool {
 fn first_parameter(span: proc_macro2::Span) -> syn::Error {
     syn::Error::new(
         span,
-        "the first parameter is the event: write `flight: Event<Flight>`, or `Event<Bytes>` for the raw value",
+        "the first parameter is the event: write `flight: Event<Flight>`, or `Event<Bytes>` for the raw value; or `flights: Batch<Flight>` for many at once",
     )
 }
 
@@ -162,7 +169,7 @@ fn read_parameter(argument: &FnArg) -> syn::Result<Parameter> {
     if kind == "Context" {
         return Ok(Parameter::Context);
     }
-    if !["Event", "State", "Output"].contains(&kind.as_str()) {
+    if !["Event", "Batch", "State", "Output"].contains(&kind.as_str()) {
         return Err(unknown());
     }
     let types = match &last.arguments {
@@ -182,6 +189,7 @@ fn read_parameter(argument: &FnArg) -> syn::Result<Parameter> {
     let whole = (*argument.ty).clone();
     Ok(match kind.as_str() {
         "Event" => Parameter::Event(whole),
+        "Batch" => Parameter::Batch(whole),
         "State" => Parameter::State(named(&argument.pat, "a slot")?, whole),
         _ => Parameter::Output(named(&argument.pat, "an output")?, whole),
     })

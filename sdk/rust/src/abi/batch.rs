@@ -109,6 +109,11 @@ impl<'a> BatchView<'a> {
         })
     }
 
+    /// Whether event `index` has a key.
+    pub(crate) fn has_key(&self, index: u32) -> bool {
+        read_u32(self.heads, index as usize * HEAD + 28).is_some_and(|flags| flags & ROW_KEY != 0)
+    }
+
     fn part(&self, at: usize, len: usize) -> Option<&'a [u8]> {
         self.payload.get(at..at.checked_add(len)?)
     }

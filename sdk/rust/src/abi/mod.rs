@@ -7,7 +7,7 @@ mod native;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::{Answer, Emit, HasValue, StateChange, outcome};
+pub(crate) use answer::{Answer, Emit, HasValue, Mark, StateChange, outcome};
 pub(crate) use batch::{BatchView, HeaderBytes, Row, encode_header};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use native::{PackedEvent, Reply, ReplyCommand, ReplyStop, pack};

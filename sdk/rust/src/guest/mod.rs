@@ -9,7 +9,7 @@ mod tests;
 pub(crate) use overlay::{Overlay, SlotValue};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use pass::OnBatch;
-pub(crate) use pass::on_batch;
+pub(crate) use pass::{Next, on_batch};
 pub use running::Running;
 pub(crate) use running::{Instance, Surroundings};
 
