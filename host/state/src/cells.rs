@@ -1,15 +1,18 @@
 //! Live values of one scope in memory: a hash table swept by a clock hand when memory runs short. Remembers absence too, and whether what isn't here can be anywhere else.
 
-use crate::Change;
+use crate::{Change, ORDERED_SLOTS};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use tidemill_types::CommitSeq;
 
 /// Memory a held value takes beside its key and value: its place in a table two thirds full, the
 /// allocator's own.
 const HELD_BYTES: u64 = 80;
+/// Memory a key takes in the order of its slot, beside its bytes.
+const ORDERED_BYTES: u64 = 48;
 /// A table with fewer places isn't worth shrinking.
 const LEAST_PLACES: usize = 1024;
 /// Values of this many latest loads stay, so that who loaded them meets them.
@@ -27,6 +30,8 @@ pub(crate) enum Known<'a> {
 /// Values and absences of one scope.
 pub(crate) struct Cells {
     table: HashTable<Held>,
+    /// What is held of ordered slots, in order.
+    ordered: BTreeSet<(u16, Box<[u8]>)>,
     /// Place of the table that was looked at last.
     hand: usize,
     hasher: RandomState,
@@ -125,7 +130,12 @@ impl Held {
     }
 
     fn cost(&self) -> u64 {
-        self.bytes.len() as u64 + HELD_BYTES
+        let order = if self.slot < ORDERED_SLOTS {
+            0
+        } else {
+            u64::from(self.key_len) + ORDERED_BYTES
+        };
+        self.bytes.len() as u64 + HELD_BYTES + order
     }
 }
 
@@ -134,6 +144,7 @@ impl Cells {
     pub(crate) fn new(complete: bool) -> Self {
         Self {
             table: HashTable::new(),
+            ordered: BTreeSet::new(),
             hand: 0,
             hasher: RandomState::default(),
             bytes: 0,
@@ -234,6 +245,9 @@ impl Cells {
         };
         self.bytes += held.cost();
         self.values += u64::from(held.is_present());
+        if slot >= ORDERED_SLOTS {
+            self.ordered.insert((slot, key.into()));
+        }
         self.table
             .insert_unique(hash, held, |held| held.hash)
             .into_mut()
@@ -290,14 +304,51 @@ impl Cells {
             }
             let (held, _) = place.remove();
             swept.removed += 1;
-            self.losses += 1;
-            self.lost = self.lost.max(held.commit);
             self.complete &= !held.is_present();
-            self.bytes -= held.cost();
-            self.values -= u64::from(held.is_present());
+            self.left(&held);
         }
         self.shrink();
         swept
+    }
+
+    /// Takes note that something left memory.
+    fn left(&mut self, held: &Held) {
+        self.losses += 1;
+        self.lost = self.lost.max(held.commit);
+        self.bytes -= held.cost();
+        self.values -= u64::from(held.is_present());
+        self.unorder(held);
+    }
+
+    fn unorder(&mut self, held: &Held) {
+        if held.slot >= ORDERED_SLOTS {
+            self.ordered.remove(&(held.slot, held.key().into()));
+        }
+    }
+
+    /// Drops values of a slot that are of no use to anybody any more, as far as they are written back.
+    /// Looks at `places` of the table from `from` on; gives where to go on, `None` at its end.
+    pub(crate) fn drop_dead(
+        &mut self,
+        slot: u16,
+        written: CommitSeq,
+        from: usize,
+        places: usize,
+        dead: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<usize> {
+        let end = self.table.num_buckets();
+        for at in from..end.min(from.saturating_add(places)) {
+            let Ok(place) = self.table.get_bucket_entry(at) else {
+                continue;
+            };
+            let held = place.get();
+            if held.slot == slot && held.commit <= written && held.value().is_some_and(dead) {
+                let (held, _) = place.remove();
+                self.left(&held);
+            }
+        }
+        let next = from.saturating_add(places);
+        (next < end).then_some(next)
     }
 
     /// Gives memory back once most places are empty.
@@ -317,8 +368,26 @@ impl Cells {
         let is_done =
             |held: &Held| !held.is_present() && held.commit <= written && held.is(hash, slot, key);
         if let Ok(place) = self.table.find_entry(hash, is_done) {
-            self.bytes -= place.remove().0.cost();
+            let (held, _) = place.remove();
+            self.bytes -= held.cost();
+            self.unorder(&held);
         }
+    }
+
+    /// What is held of an ordered slot from a key on, in order: key, value or absence.
+    pub(crate) fn ordered(
+        &self,
+        slot: u16,
+        from: &[u8],
+    ) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let from = (slot, Box::from(from));
+        self.ordered
+            .range(from..)
+            .take_while(move |(other, _)| *other == slot)
+            .filter_map(move |(_, key)| {
+                let held = self.find(slot, key)?;
+                Some((held.key(), held.value()))
+            })
     }
 
     /// Everything held: slot, key, value or absence.
@@ -465,6 +534,64 @@ mod tests {
                 .count(),
             99
         );
+    }
+
+    #[test]
+    fn an_ordered_slot_keeps_its_order_through_everything() {
+        let slot = ORDERED_SLOTS + 1;
+        let mut cells = Cells::new(true);
+        let put = |cells: &mut Cells, commit: u64, slot: u16, key: &[u8]| {
+            let change = Change::Set {
+                slot,
+                key,
+                value: b"v",
+            };
+            cells.apply(CommitSeq(commit), change);
+        };
+        for (commit, key) in [(1, b"b"), (2, b"a"), (3, b"d"), (4, b"c")] {
+            put(&mut cells, commit, slot, key);
+            put(&mut cells, commit, slot + 1, key);
+        }
+        let keys = |cells: &Cells, from: &[u8]| -> Vec<(Vec<u8>, bool)> {
+            let held = cells.ordered(slot, from);
+            held.map(|(key, value)| (key.to_vec(), value.is_some()))
+                .collect()
+        };
+        let of = |text: &[u8]| text.to_vec();
+        assert_eq!(
+            keys(&cells, b"b"),
+            [(of(b"b"), true), (of(b"c"), true), (of(b"d"), true)]
+        );
+        cells.apply(CommitSeq(5), Change::Delete { slot, key: b"c" });
+        assert_eq!(keys(&cells, b"c"), [(of(b"c"), false), (of(b"d"), true)]);
+        cells.drop_absence(slot, b"c", CommitSeq(5));
+        assert_eq!(keys(&cells, b"c"), [(of(b"d"), true)]);
+        assert_eq!(squeeze(&mut cells, 2), 4, "a and b of both slots");
+        assert_eq!(keys(&cells, b""), [(of(b"d"), true)]);
+        cells.apply(CommitSeq(6), Change::Clear);
+        assert_eq!((keys(&cells, b"").len(), cells.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn dead_values_leave_memory_once_they_are_written_back() {
+        let mut cells = Cells::new(true);
+        for (commit, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
+            set(
+                &mut cells,
+                commit,
+                key,
+                if key == b"b" { b"new" } else { b"old" },
+            );
+        }
+        let dead = |value: &[u8]| value == b"old";
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = cells.drop_dead(0, CommitSeq(2), from, 2, &dead);
+        }
+        assert_eq!(cells.get(0, b"a"), Known::Absent);
+        assert_eq!(cells.get(0, b"b"), Known::Value(b"new"));
+        assert_eq!(cells.get(0, b"c"), Known::Value(b"old"), "not written yet");
+        assert_eq!((cells.values(), cells.losses()), (2, (1, CommitSeq(1), 0)));
     }
 
     #[test]

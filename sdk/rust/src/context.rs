@@ -28,6 +28,12 @@ impl<'a> Context<'a> {
         self.running.time()
     }
 
+    /// Processing time: when the event was received, or the timer's turn came. The same when the event is
+    /// handled again.
+    pub fn processing_time(&self) -> Time {
+        self.running.processing_time()
+    }
+
     /// The next random number of this event, drawn from (function, partition, offset): the same when
     /// the event is handled again, others for every event.
     pub fn random(&self) -> u64 {
@@ -59,9 +65,10 @@ impl<'a> Context<'a> {
         self.running.config()
     }
 
-    /// The watermark: no event before it is expected any more; `None` while there is none.
+    /// The watermark when the event's turn came: no event before it is expected any more; `None` while
+    /// there is none.
     pub fn watermark(&self) -> Option<Time> {
-        let micros = self.running.call().watermark;
+        let micros = self.running.watermark_at(self.running.near());
         (micros != i64::MIN).then(|| Time::from_micros(micros))
     }
 

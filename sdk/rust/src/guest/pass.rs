@@ -56,14 +56,18 @@ fn pass<F: Function>(
         topic: &topic,
         instance,
         overlay: &overlay,
+        slots: F::SLOTS,
+        outputs: F::OUTPUTS,
         at: Cell::new(None),
         pass: PassState::default(),
     };
-    if F::WHOLE {
+    let timers = batch.timer(0).is_some();
+    if F::WHOLE && !timers {
         running.whole(F::handle(&running));
     } else {
+        let handle = if timers { F::on_timer } else { F::handle };
         for _ in 0..batch.count() {
-            if running.each(|| F::handle(&running)) == Next::Stop {
+            if running.each(|| handle(&running)) == Next::Stop {
                 break;
             }
         }
@@ -71,7 +75,7 @@ fn pass<F: Function>(
     if running.pass.broken.get() {
         return Ok(Err(NotWrittenDown));
     }
-    let changes = overlay.borrow().changes(batch.slots())?;
+    let changes = overlay.borrow().changes(batch, F::SLOTS)?;
     instance.answer.borrow().finish(&changes).map(Ok)
 }
 
@@ -79,6 +83,11 @@ impl Running<'_> {
     /// Handles the next event: what it did stays only if it went through.
     pub(crate) fn each(&self, handle: impl FnOnce() -> Result<()>) -> Next {
         let index = self.pass.next.get();
+        if self.timers_first(index) {
+            self.instance.answer.borrow_mut().stop_for_timers();
+            self.pass.stopped.set(true);
+            return Next::Stop;
+        }
         self.at.set(Some(index));
         log::at_event(index);
         let mark = self.instance.answer.borrow().mark();

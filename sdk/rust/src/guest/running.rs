@@ -1,9 +1,11 @@
 //! The event being handled, and what surrounds it.
 
+use super::maps::MapPage;
 use super::{Call, Overlay};
-use crate::abi::{Answer, BatchView, Row};
+use crate::abi::{Answer, BatchView, Clock, Row};
 use crate::error::Kind;
 use crate::event::{Event, Payload};
+use crate::function::Slot;
 use crate::{Error, Result, Shared, Time};
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -17,6 +19,10 @@ pub(crate) trait Surroundings {
     fn config(&self) -> String;
     /// Topic of an input.
     fn input_topic(&self, input: u32) -> String;
+    /// The committed entry of a map, packed; empty: none.
+    fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8>;
+    /// Committed entries of a map, packed; empty: none left.
+    fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8>;
 }
 
 /// One live copy of a function: what it keeps from batch to batch, none of it an author's.
@@ -79,6 +85,8 @@ pub struct Running<'a> {
     pub(super) topic: &'a str,
     pub(super) instance: &'a Instance,
     pub(super) overlay: &'a RefCell<Overlay>,
+    pub(super) slots: &'static [Slot],
+    pub(super) outputs: &'static [(&'static str, &'static str)],
     /// The event being handled.
     pub(super) at: Cell<Option<u32>>,
     pub(super) pass: PassState,
@@ -138,6 +146,50 @@ impl<'a> Running<'a> {
         self.at.get().unwrap_or_default()
     }
 
+    /// Number of the slot of this name; the attribute has checked that there is one.
+    pub fn slot(&self, name: &str) -> u16 {
+        let place = self.slots.iter().position(|slot| slot.name == name);
+        u16::try_from(place.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// Number of the output of this name; the attribute has checked that there is one.
+    pub fn output(&self, name: &str) -> u16 {
+        let place = self.outputs.iter().position(|(other, _)| *other == name);
+        u16::try_from(place.unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The key of an event of the batch; empty where it has none.
+    pub(crate) fn key_of(&self, index: u32) -> &'a [u8] {
+        let row = self.batch.row(index);
+        row.ok().and_then(|row| row.key).unwrap_or_default()
+    }
+
+    pub(crate) fn surroundings(&self) -> &dyn Surroundings {
+        &*self.instance.surroundings
+    }
+
+    /// The watermark at the turn of an event.
+    pub(crate) fn watermark_at(&self, index: u32) -> i64 {
+        self.batch.watermark(index).unwrap_or(self.call.watermark)
+    }
+
+    /// When the event was received, or the timer's turn came.
+    pub(crate) fn processing_time(&self) -> Time {
+        Time::from_micros(self.row(self.near()).map_or(0, |row| row.ingest_time))
+    }
+
+    /// The running event's now and how long a value lasts, in a slot's time; `None` where it lasts for ever.
+    pub(crate) fn lasting(&self, slot: usize) -> Option<(i64, i64)> {
+        let ttl = self.batch.ttl(slot)?;
+        let index = self.near();
+        let row = self.row(index).ok()?;
+        let now = match ttl.clock {
+            Clock::Event => row.time.max(self.watermark_at(index)),
+            Clock::Processing => row.ingest_time,
+        };
+        Some((now, ttl.micros))
+    }
+
     pub(crate) fn call(&self) -> &Call {
         self.call
     }
@@ -162,6 +214,7 @@ impl<'a> Running<'a> {
         View {
             overlay: self.overlay.borrow_mut(),
             batch: self.batch,
+            running: self,
         }
     }
 
@@ -182,4 +235,5 @@ impl<'a> Running<'a> {
 pub(crate) struct View<'r> {
     pub(super) overlay: RefMut<'r, Overlay>,
     pub(super) batch: &'r BatchView<'r>,
+    pub(super) running: &'r Running<'r>,
 }

@@ -1,6 +1,6 @@
 //! Batches through the code of a component: rollback, two events of one key, canonical state.
 
-use super::{Call, Instance, Surroundings, on_batch};
+use super::{Call, Instance, MapPage, Surroundings, on_batch};
 use crate::abi::{PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack};
 use crate::log;
 use crate::prelude::*;
@@ -15,6 +15,14 @@ impl Surroundings for Nowhere {
 
     fn input_topic(&self, input: u32) -> String {
         format!("topic-{input}")
+    }
+
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapPage<'_>) -> Vec<u8> {
+        Vec::new()
     }
 }
 
@@ -122,6 +130,7 @@ fn an_event_that_fails_leaves_nothing_and_its_neighbours_stay() {
             }
             ReplyCommand::Delete { slot } => format!("{event} delete {slot}"),
             ReplyCommand::Reason(reason) => format!("{event} {reason}"),
+            other => format!("{event} {other:?}"),
         })
         .collect();
     let expected = [
