@@ -388,6 +388,14 @@ impl Task {
     /// Where an event of the batch stands, in words.
     fn place(&self, row: usize) -> String {
         let topic = &self.deployment.input.name;
+        if let Some(pending) = &self.pending
+            && pending.timers_of().is_some()
+        {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (tag, key) = (pending.tag(row), pending.key(row).unwrap_or_default());
+            let (tag, key, partition) = (text(tag), text(key), self.at.partition);
+            return format!("the timer {tag:?} of key {key:?} on partition {partition} of {topic}");
+        }
         let origin = self.pending.as_ref().and_then(|pending| {
             let (event, origin) = pending.event(row).ok()?;
             Some(match origin {

@@ -58,6 +58,12 @@ impl Task {
         self.fire_at(self.note.processing.max(Some(now)))
     }
 
+    /// Whether what is in front are timers.
+    pub(super) fn fires(&self) -> bool {
+        let timers = self.pending.as_ref().and_then(Pending::timers_of);
+        timers.is_some()
+    }
+
     fn has_timers(&self) -> bool {
         self.role == Role::Main && self.deployment.slots.timers
     }
@@ -124,7 +130,7 @@ impl Task {
         let (Some(timers), Some(pending)) = (&self.timers, &self.pending) else {
             return rows;
         };
-        if pending.timers_of().is_some() || timers.len() == 0 {
+        if self.fires() || timers.len() == 0 {
             return rows;
         }
         let mut time = self.clocks();
@@ -161,8 +167,7 @@ impl Task {
 
     /// Timers that others in front of them have set may come before them: those left are put in front anew.
     pub(super) fn look_again(&mut self) {
-        let timers = self.pending.as_ref().and_then(Pending::timers_of);
-        if timers.is_some() {
+        if self.fires() {
             self.pending = self.parked.take();
         }
     }

@@ -120,7 +120,9 @@ impl Guest {
         slots: &Slots,
     ) -> Result<Vec<Missing>> {
         self.packer.begin(slots.list.len());
-        self.packer.ttls(&slots.ttls);
+        if !slots.ttls.is_empty() {
+            self.packer.ttls(&slots.ttls);
+        }
         for (at, row) in self.sent.iter().enumerate() {
             let (event, _) = pending.event(*row)?;
             let number = self.keys.get(at).copied().unwrap_or_default();
@@ -354,8 +356,8 @@ impl Task {
         let found = row.and_then(|row| self.pending.as_ref()?.event(row).ok());
         let (partition, offset) = match found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
-            Some((event, None)) => (self.at.partition, event.offset),
-            None => (self.at.partition, self.position),
+            Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
+            _ => (self.at.partition, self.position),
         };
         let level = match line.level {
             LogLevel::Trace => "trace",

@@ -74,7 +74,7 @@ impl Host {
         Self::open_small(dir, ByteSize::mib(16), change).await
     }
 
-    /// With so much memory for state, and other settings of the log.
+    /// With so much memory for state, half of it waiting to be written back, and other settings of the log.
     pub(crate) async fn open_small(
         dir: &Path,
         memory: ByteSize,
@@ -88,7 +88,7 @@ impl Host {
         let state = tidemill_state::Settings {
             dir: dir.join("state"),
             memory_bytes: memory,
-            dirty_bytes: ByteSize::mib(8),
+            dirty_bytes: ByteSize(memory.0 / 2),
         };
         let state = Store::open(state, &metrics)?;
         let mut settings = tidemill_log::Settings {

@@ -8,7 +8,9 @@ mod native;
 mod tests;
 
 pub(crate) use answer::{Answer, Change, Emit, HasValue, Mark, StateChange, outcome};
-pub(crate) use batch::{BatchView, Clock, HeaderBytes, Row, Ttl, encode_header};
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use batch::Ttl;
+pub(crate) use batch::{BatchView, Clock, HeaderBytes, Row, encode_header};
 #[cfg(test)]
 pub(crate) use native::pack;
 #[cfg(not(target_arch = "wasm32"))]
