@@ -157,7 +157,7 @@ fn the_golden_batches_with_ends_clocks_and_timers_are_read_and_written() {
         timers: Some(Clock::Processing),
         ..Extras::default()
     };
-    assert_eq!(view.events(), [timer.clone()]);
+    assert_eq!(view.events(), std::slice::from_ref(&timer));
     assert_eq!(pack_with(&[timer], 0, |_, _| None, &extras), bytes);
 }
 

@@ -19,6 +19,9 @@ pub(super) struct Stored {
 /// A timer that is set: in which time, when, and with which payload.
 type Timer = (Clock, i64, Option<Vec<u8>>);
 
+/// A timer in its place: when it is due, key, tag and payload.
+type Turn<'m> = (i64, &'m [u8], &'m [u8], Option<&'m [u8]>);
+
 /// State and timers.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Model {
@@ -181,7 +184,7 @@ impl Model {
     }
 
     /// Timers in the order of their turns: when they are due, key, tag and payload.
-    fn in_order(&self, clock: Clock) -> Vec<(i64, &[u8], &[u8], Option<&[u8]>)> {
+    fn in_order(&self, clock: Clock) -> Vec<Turn<'_>> {
         let mut timers = Vec::new();
         for ((key, tag), (_, due, payload)) in self.timers.iter().filter(|(_, t)| t.0 == clock) {
             timers.push((*due, key.as_slice(), tag.as_slice(), payload.as_deref()));

@@ -278,10 +278,9 @@ impl Entries {
                 // All of a page may be hidden: what comes next lies behind its last entry.
                 if self.sent.is_empty()
                     && let Some(sent) = passed
+                    && self.page(running, Bound::Excluded(sent.key))
                 {
-                    if self.page(running, Bound::Excluded(sent.key)) {
-                        return;
-                    }
+                    return;
                 }
             }
             if self.drained || self.page(running, self.from.clone()) {

@@ -9,11 +9,14 @@ use std::rc::Rc;
 /// When a timer is due, and whose it is: the order in which timers of one time go.
 type Due = (i64, Rc<[u8]>, Rc<[u8]>);
 
+/// In which time a timer is due, when, and what it brings along.
+type Set = (Clock, i64, Option<Rc<[u8]>>);
+
 /// What a timer comes to.
 #[derive(Clone)]
 struct Entry {
     /// `None`: cancelled.
-    set: Option<(Clock, i64, Option<Rc<[u8]>>)>,
+    set: Option<Set>,
     changed_by: u32,
 }
 
