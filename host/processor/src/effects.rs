@@ -110,7 +110,9 @@ impl Desk<'_> {
         run: &Run<'_>,
         commands: &Commands<'_>,
     ) -> Result<Effects, Refusal> {
-        if let Some(wrong) = keep::out_of_turn(pending, run, commands) {
+        if self.deployment.slots.timers
+            && let Some(wrong) = keep::out_of_turn(pending, run, commands)
+        {
             return Err(Refusal::Nonsense(wrong));
         }
         let refused = self.refused(pending, run, commands);

@@ -151,3 +151,25 @@ fn pack(out: &mut Vec<u8>, key: &[u8], opened: Opened<'_>) {
     out.extend_from_slice(key);
     out.extend_from_slice(opened.value);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_have_golden_bytes() {
+        let mut out = Vec::new();
+        let opened = |expires, value| Opened { expires, value };
+        pack(&mut out, b"a", opened(0x0102, b"17"));
+        pack(&mut out, b"", opened(i64::MAX, b""));
+        let golden = [
+            &[
+                2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'a', b'1', b'7',
+            ][..],
+            &[
+                255, 255, 255, 255, 255, 255, 255, 127, 0, 0, 0, 0, 0, 0, 0, 0,
+            ],
+        ];
+        assert_eq!(out, golden.concat());
+    }
+}

@@ -1,6 +1,7 @@
 //! What a run comes to in state and timers.
 
 use super::{Desk, Effects, Refusal, Run};
+use crate::manifest::SlotKind;
 use crate::pending::Pending;
 use crate::stored::{StoredTimer, TIMERS, entry_key, too_large};
 use crate::timers::TimerChange;
@@ -19,6 +20,7 @@ impl Desk<'_> {
         (run, event): (&Run<'_>, usize),
         command: Command<'_>,
     ) -> Result<(), Refusal> {
+        self.fits(&command)?;
         let slots = &self.deployment.slots;
         let slot = |slot: u16| &slots.list[usize::from(slot)];
         let row = run.sent[event];
@@ -81,6 +83,32 @@ impl Desk<'_> {
             Command::CancelTimer { tag } => self.gone(effects, key, tag),
         }
         Ok(())
+    }
+
+    /// A command must be one for what its slot is, and timers must have somebody who handles them.
+    fn fits(&self, command: &Command<'_>) -> Result<(), Refusal> {
+        let slots = &self.deployment.slots;
+        let (at, right): (u16, fn(SlotKind) -> bool) = match command {
+            Command::Set { slot, .. } | Command::Delete { slot } => {
+                (*slot, |kind| kind != SlotKind::Map)
+            }
+            Command::Add { slot, .. } => (*slot, |kind| kind == SlotKind::Counter),
+            Command::Put { slot, .. } | Command::Remove { slot, .. } => {
+                (*slot, |kind| kind == SlotKind::Map)
+            }
+            Command::SetTimer { .. } if !slots.timers => {
+                let wrong = "it sets a timer, but its manifest says that it has none";
+                return Err(Refusal::Nonsense(wrong.to_owned()));
+            }
+            _ => return Ok(()),
+        };
+        let slot = &slots.list[usize::from(at)];
+        if right(slot.kind) {
+            return Ok(());
+        }
+        let (name, kind) = (&slot.name, slot.kind.as_str());
+        let wrong = format!("slot {name:?} is a {kind}, which that can't be done to");
+        Err(Refusal::Nonsense(wrong))
     }
 
     /// Timers that had their turn are gone, unless they are set again.

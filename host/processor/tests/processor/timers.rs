@@ -72,6 +72,39 @@ async fn without_events_the_clock_makes_timers_due_once_also_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_processing_time_state_ends_by_when_events_are_received() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = host(dir.path()).await;
+    let get = json!([{"get": "fleeting"}]);
+    let asks =
+        json!([{"set": ["fleeting", 1]}, {"get": "fleeting"}, {"timer-in": ["end", 60, get]}]);
+    send(&host, "A", 1, asks).await;
+    host.until("f", |report| report.counts.timers == 1).await;
+    send(&host, "A", 1, get).await;
+    host.caught_up("f").await;
+    let seen: Vec<_> = said(&host, "out")
+        .await
+        .into_iter()
+        .map(|(_, of, is)| (of, is))
+        .collect();
+    let fleeting = |is: Value| ("fleeting".to_owned(), is);
+    assert_eq!(
+        (&seen[0], &seen[2], &seen[3]),
+        (
+            &fleeting(json!(1)),
+            &fleeting(json!(null)),
+            &fleeting(json!(null))
+        )
+    );
+    let page = host
+        .processor
+        .state_list("f", "fleeting", None, b"", None, 10)
+        .await;
+    assert!(page.expect("lists").entries.is_empty());
+    host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_that_fails_is_tried_again_and_then_a_dead_letter_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = host(dir.path()).await;

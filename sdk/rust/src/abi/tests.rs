@@ -271,19 +271,25 @@ proptest! {
     }
 
     #[test]
-    fn damaged_batches_never_panic(at in 0_usize..261, value in any::<u8>(), cut in 0_usize..262) {
-        let mut bytes = golden("batch");
-        bytes[at] = value;
-        bytes.truncate(cut);
+    fn damaged_batches_never_panic(
+        name in prop::sample::select(vec!["batch", "batch-state", "batch-timer"]),
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = golden(name);
+        let len = bytes.len();
+        bytes[at.index(len)] = value;
+        bytes.truncate(cut.index(len + 1));
         if let Ok(view) = BatchView::parse(&bytes) {
             for event in 0..view.count().min(10) {
                 if let Ok(row) = view.row(event) {
                     let _ = row.headers.count();
                 }
-                let _ = view.key_number(event);
+                let _ = (view.key_number(event), view.watermark(event), view.timer(event));
             }
             for cell in 0..4 {
-                let _ = view.state(cell);
+                let _ = (view.state(cell), view.expires(cell), view.ttl(cell));
             }
         }
     }

@@ -319,3 +319,33 @@ pub(crate) struct MapPage<'a> {
     pub(crate) behind: bool,
     pub(crate) limit: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_from_golden_bytes() {
+        let golden = [
+            &[
+                2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'a', b'1', b'7',
+            ][..],
+            &[
+                255, 255, 255, 255, 255, 255, 255, 127, 0, 0, 0, 0, 0, 0, 0, 0,
+            ],
+        ]
+        .concat();
+        let entries = unpack(&golden).expect("whole");
+        let shown: Vec<_> = entries
+            .iter()
+            .map(|sent| (sent.expires, sent.key.as_slice(), sent.value.as_slice()))
+            .collect();
+        assert_eq!(
+            shown,
+            [(0x0102, &b"a"[..], &b"17"[..]), (i64::MAX, b"", b"")]
+        );
+        for end in (1..golden.len()).filter(|end| *end != 19) {
+            assert!(unpack(&golden[..end]).is_none(), "cut at {end}");
+        }
+    }
+}
