@@ -11,16 +11,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidemill_state::{Scope, Store};
 use tidemill_types::Result;
-use tidemill_wasm::SlotTtl;
+use tidemill_wasm::{Clock, SlotTtl};
 
 /// How often slots are looked for whose turn it is.
 const LOOK: Duration = Duration::from_secs(1);
 /// A slot is cleaned so often in one time-to-live.
 const PARTS: u32 = 10;
-/// It is cleaned this often at least, for all of it is read each time.
+/// The shortest time between two passes, for all of a slot is read in each.
 const LEAST: Duration = Duration::from_secs(1);
-/// And at most.
+/// The longest.
 const MOST: Duration = Duration::from_secs(3600);
+/// While there is nothing to read, processing time goes by the clock, and an event may have been received
+/// a little before what it said; in µs.
+const RECEIPT: i64 = 60_000_000;
 
 /// Starts it; it ends with the processor.
 pub(crate) fn start(inner: &Arc<Inner>) {
@@ -127,6 +130,10 @@ fn expired_slots(inner: &Inner) -> Vec<Expired> {
             let Some(ttl) = slot.ttl else { continue };
             let disorder = deployment.manifest.time.disorder;
             let until = expired(&inner.parts, function, ttl.clock, disorder);
+            let margin = match ttl.clock {
+                Clock::Event => 0,
+                Clock::Processing => RECEIPT,
+            };
             found.extend(until.into_iter().map(|(partition, until)| Expired {
                 scope: Scope {
                     function: deployment.function,
@@ -134,7 +141,7 @@ fn expired_slots(inner: &Inner) -> Vec<Expired> {
                 },
                 slot: slot.number,
                 ttl,
-                until,
+                until: until.saturating_sub(margin),
             }));
         }
     });
@@ -145,7 +152,6 @@ fn expired_slots(inner: &Inner) -> Vec<Expired> {
 mod tests {
     use super::*;
     use tidemill_types::FunctionId;
-    use tidemill_wasm::Clock;
 
     #[test]
     fn each_slot_has_its_turn_by_its_time_to_live() {

@@ -117,7 +117,10 @@ fn role_report(
             },
             cut_off: note.counts.cut_off + missed,
             watermark: note.watermark(function.manifest.time.disorder),
-            timers: handle.map(|task| task.view.timers()),
+            timers: handle.and_then(|task| match deployment.slots.timers {
+                true if role == Role::Main => task.view.timers(),
+                _ => Some(0),
+            }),
             status: match why {
                 Some(_) => FunctionStatus::Retrying,
                 None => FunctionStatus::Running,

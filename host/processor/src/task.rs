@@ -70,17 +70,18 @@ pub(crate) enum Slice {
 #[derive(Default)]
 pub(crate) struct View {
     retrying: Mutex<Option<String>>,
+    /// One more than there are; 0: not known yet.
     timers: AtomicU64,
 }
 
 impl View {
-    /// Timers that are set.
-    pub(crate) fn timers(&self) -> u64 {
-        self.timers.load(Ordering::Acquire)
+    /// Timers that are set, once they are known.
+    pub(crate) fn timers(&self) -> Option<u64> {
+        self.timers.load(Ordering::Acquire).checked_sub(1)
     }
 
     fn set_timers(&self, timers: usize) {
-        self.timers.store(timers as u64, Ordering::Release);
+        self.timers.store(timers as u64 + 1, Ordering::Release);
     }
 
     /// Why the event at the front is being tried again, if it is.
