@@ -15,8 +15,11 @@ use tidemill_state::{Scope, Store};
 use tidemill_types::{Error, Result, Timestamp, partition_of_key};
 use tidemill_wasm::{Clock, SlotTtl};
 
-/// Entries read at once.
-const PAGE: usize = 1_000;
+/// Entries read at once: few at first, for they may be large, and more where they are small.
+const LEAST: usize = 64;
+const MOST: usize = 4_096;
+/// Bytes of entries that end a page, whatever was asked for.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// A slot of a function, found by name.
 #[derive(Clone)]
@@ -162,6 +165,7 @@ impl Slot {
             (None, _) => wanted.prefix.clone(),
         };
         let mut page = StatePage::default();
+        let (mut asked, mut bytes) = (LEAST, 0);
         let (first, mut after) = match &wanted.after {
             Some((partition, place)) => (*partition, Some(place.clone())),
             None => (0, None),
@@ -170,21 +174,26 @@ impl Slot {
             loop {
                 let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let scope = self.on(partition);
-                let asked = PAGE.min(wanted.limit - page.entries.len() + 1);
+                asked = asked.min(wanted.limit - page.entries.len() + 1);
                 let found = self.state.scan(scope, self.number, &prefix, from, asked)?;
+                let before = bytes;
                 for (place, stored) in &found {
                     let Some(value) = self.live(partition, stored) else {
                         continue;
                     };
-                    if page.entries.len() == wanted.limit {
+                    if page.entries.len() == wanted.limit || bytes >= PAGE_BYTES {
                         return Ok(page);
                     }
+                    bytes += place.len() + value.len();
                     page.entries.push(self.entry(partition, place, value)?);
                     page.next = Some((partition, place.clone()));
                 }
                 match found.last() {
                     Some((last, _)) if found.len() == asked => after = Some(last.clone()),
                     _ => break,
+                }
+                if bytes - before < PAGE_BYTES / 16 {
+                    asked = (asked * 4).clamp(LEAST, MOST);
                 }
             }
             after = None;

@@ -341,5 +341,26 @@ async fn state_may_be_far_larger_than_memory() {
         .expect("lists");
     assert_eq!(blobs.entries.len(), 10);
     assert!(blobs.entries.iter().all(|entry| entry.value.len() == 602));
+    let large: Vec<_> = (0..8).map(|n| json!({"large": 900_000 + n})).collect();
+    for ask in large {
+        host.send_at("in", 0, &[("large", 2, json!([ask]).to_string())])
+            .await;
+    }
+    host.caught_up("f").await;
+    let (mut after, mut sizes) = (None, Vec::new());
+    loop {
+        let page = host
+            .processor
+            .state_list("f", "blobs", Some(b"large"), b"", after, 100)
+            .await
+            .expect("lists");
+        assert!(page.entries.len() <= 5, "a page ends where it is large");
+        sizes.extend(page.entries.iter().map(|entry| entry.value.len()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(sizes, (900_002..900_010).collect::<Vec<_>>());
     host.close().await;
 }
