@@ -17,6 +17,9 @@ use std::ops::Range;
 use tidemill_types::{PackedRows, Result, Timestamp};
 use tidemill_wasm::Clock;
 
+/// Most timers that are loaded at once, for what they bring along may be large.
+const LOADED: usize = 64;
+
 /// What came of looking for timers whose turn it is.
 pub(super) enum Turned {
     /// Some are in front now.
@@ -94,30 +97,31 @@ impl Task {
         Some(Turned::InFront)
     }
 
-    /// Timers with what they bring along.
+    /// Timers with what they bring along: the first ones, as many as make a batch.
     fn rows_of(&self, turns: &[(i64, Bytes, Bytes)]) -> Result<Result<PackedRows, Slice>> {
-        let places: Vec<_> = turns
-            .iter()
-            .map(|(_, key, tag)| entry_key(key, tag))
-            .collect();
+        let most = self.deployment.manifest.batch_bytes.as_usize();
         let (state, scope) = (&self.parts.state, self.scope());
-        let stored = state.read(scope, |reader| {
-            let stored = places.iter().map(|place| reader.get(TIMERS, place));
-            let stored = stored.map(|found| found.map(|value| value.map(Bytes::copy_from_slice)));
-            stored.collect::<Vec<_>>()
+        let (mut stored, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
+        state.read(scope, |reader| {
+            for (_, key, tag) in turns {
+                match reader.get(TIMERS, &entry_key(key, tag)) {
+                    Ok(found) => {
+                        let found = found.unwrap_or_default();
+                        bytes += found.len();
+                        stored.push(Bytes::copy_from_slice(found));
+                    }
+                    Err(wanted) => missing.push(wanted),
+                }
+                if bytes >= most || missing.len() >= LOADED {
+                    break;
+                }
+            }
         });
-        let missing: Vec<_> = stored
-            .iter()
-            .filter_map(|found| found.clone().err())
-            .collect();
         if !missing.is_empty() {
             return Ok(Err(Slice::Load(missing)));
         }
         let mut rows = PackedRows::default();
         for ((due, key, tag), stored) in turns.iter().zip(stored) {
-            let stored = stored.ok().flatten().ok_or_else(|| {
-                tidemill_types::Error::corrupt("a timer that is due isn't in the state store")
-            })?;
             let payload = StoredTimer::read(&stored)?.payload;
             let due = Timestamp::from_micros(*due);
             rows.push(due, Some(key), payload, [("tag", &**tag)])?;

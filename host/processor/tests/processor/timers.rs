@@ -258,3 +258,20 @@ async fn what_a_slot_holds_can_not_change_under_it() {
     deploy(&host, "f", longer).await;
     host.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_that_bring_more_along_than_a_frame_holds_take_turns_in_batches() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = host(dir.path()).await;
+    let long = "x".repeat(1_000_000);
+    let asks = json!([{"timer": ["t", 10, [{"clear": long}]]}]).to_string();
+    for key in 0..60 {
+        host.send_at("in", 0, &[(&format!("k{key}"), 1_000, asks.clone())])
+            .await;
+    }
+    send(&host, "~", 20, json!([])).await;
+    let report = host.until("f", |report| report.counts.timers == 60).await;
+    assert_eq!(report.counts.timers_dead_lettered, 0);
+    assert_eq!(said(&host, "out").await.len(), 60);
+    host.close().await;
+}
