@@ -181,6 +181,7 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
             "lag_seconds",
             "cut_off",
             "watermark",
+            "timers",
             "status_reason",
         ];
         let mut table = Table::new(&[
@@ -193,6 +194,7 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
             "lag seconds",
             "cut off",
             "watermark",
+            "timers",
             "why",
         ]);
         for task in answer["tasks"].as_array().into_iter().flatten() {

@@ -76,8 +76,10 @@ pub(crate) struct Letter<'a> {
     pub(crate) topic: &'a str,
     /// Original partition.
     pub(crate) partition: u32,
-    /// Original offset.
+    /// Original offset; of a timer, the position at its turn.
     pub(crate) offset: u64,
+    /// The tag of the timer, if it was one: its payload stands for the event, and its key.
+    pub(crate) timer: Option<&'a [u8]>,
 }
 
 /// Appends an event as a dead letter; `key` is its original key.
@@ -114,7 +116,17 @@ pub(crate) fn push(
         ("tidemill-offset", shown(offset)),
         ("tidemill-time", time.as_bytes()),
     ];
-    rows.push(event.time, key, event.value, event.headers.chain(headers))
+    let timer = letter.timer.map(|tag| ("tidemill-timer", tag));
+    // A timer has no headers of its own.
+    let own = event
+        .headers
+        .take(if timer.is_some() { 0 } else { usize::MAX });
+    rows.push(
+        event.time,
+        key,
+        event.value,
+        own.chain(headers).chain(timer),
+    )
 }
 
 /// The first `most` bytes of a text, at a character's border.
@@ -146,6 +158,7 @@ mod tests {
             topic: "flights",
             partition: 3,
             offset: 17,
+            timer: None,
         };
         let mut rows = PackedRows::default();
         push(&mut rows, input.event(0), None, &letter).expect("push");
@@ -167,5 +180,16 @@ mod tests {
             ("tidemill-time", b"2013-01-01T10:15:00Z"),
         ]);
         assert_eq!(event.headers.collect::<Vec<_>>(), expected);
+        let timer = Letter {
+            timer: Some(b"expiry"),
+            ..letter
+        };
+        push(&mut rows, input.event(0), Some(b"UA"), &timer).expect("push");
+        let mut headers = rows.event(1).headers;
+        assert_eq!(headers.next().expect("headers").0, "tidemill-function");
+        assert_eq!(
+            headers.last(),
+            Some(("tidemill-timer", b"expiry".as_slice()))
+        );
     }
 }

@@ -10,6 +10,7 @@ use crate::manifest::{Manifest, Start};
 use crate::note::Note;
 use crate::processor::Inner;
 use crate::record::{NEXT, Record, Role, Standing, component_path, reader};
+use crate::stored::Slots;
 use crate::task::driver::park;
 use crate::{Deploy, Deployed, KeepState};
 use check::Checked;
@@ -35,7 +36,7 @@ pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deploye
     let took = inner.parts.clock.elapsed().saturating_sub(begun);
     let _admin = inner.admin.lock().await;
     let before = inner.record(&deploy.name);
-    let checked = check::check(inner, component, manifest, before.as_ref()).await?;
+    let checked = check::check(inner, component, manifest, before.as_ref(), deploy.state).await?;
     let changed = deploy.state == KeepState::Reset
         || before.as_ref().is_none_or(|before| {
             before.standing == Standing::Deleted
@@ -99,14 +100,14 @@ async fn put_in_force(
         .objects
         .create(&path, deploy.component.clone())
         .await?;
-    let record = record(inner, deployed, before.as_ref());
+    let resets = deploy.state == KeepState::Reset && before.is_some();
+    let record = record(inner, deployed, before.as_ref(), resets);
     let deployment = Arc::new(make_topics(inner, checked, &record).await?);
     let first = first_positions(inner, &deployment, &record, deploy.start, ends).await?;
     let mut record = record;
     record
         .started
         .extend(first.iter().map(|(topic, _)| topic.0));
-    let resets = deploy.state == KeepState::Reset && before.is_some();
     let tasks = inner.take_tasks(&deploy.name);
     park(tasks).await;
     let committed = commit(
@@ -136,7 +137,7 @@ async fn put_in_force(
 }
 
 /// The function's record as it will be.
-fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record {
+fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>, resets: bool) -> Record {
     let standing = match before.map(|before| before.standing) {
         Some(Standing::Paused) => Standing::Paused,
         _ => Standing::Running,
@@ -152,6 +153,7 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record
         reason: None,
         started: before.map_or_else(Vec::new, |before| before.started.clone()),
         slots: before.map_or_else(BTreeMap::new, |before| before.slots.clone()),
+        stamped: resets || before.is_none_or(|before| before.stamped),
     };
     record.number_slots(&deployed.manifest);
     record
@@ -188,7 +190,7 @@ async fn make_topics(inner: &Inner, checked: Checked, record: &Record) -> Result
         function: record.function(),
         name: manifest.name.clone(),
         version: record.version,
-        slots: record.slot_numbers(&manifest),
+        slots: Slots::new(record, &manifest),
         manifest,
         component,
         input,
@@ -336,7 +338,7 @@ pub(crate) async fn take_up(
         function: record.function(),
         name: manifest.name.clone(),
         version: record.version,
-        slots: record.slot_numbers(manifest),
+        slots: Slots::new(record, manifest),
         manifest: manifest.clone(),
         component,
         input: find(manifest.inputs[0].topic.as_str())?,

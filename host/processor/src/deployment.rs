@@ -1,6 +1,7 @@
 //! A deployment as its tasks need it: everything looked up and numbered.
 
 use crate::Manifest;
+use crate::stored::Slots;
 use std::sync::Arc;
 use tidemill_log::Topic;
 use tidemill_types::{FunctionId, FunctionName};
@@ -26,8 +27,8 @@ pub(crate) struct Deployment {
     pub(crate) outputs: Vec<Arc<Topic>>,
     /// Where its dead letters go.
     pub(crate) dead_letters: Arc<Topic>,
-    /// Numbers of its state slots, in the guest's order.
-    pub(crate) slots: Vec<u16>,
+    /// What it keeps by key.
+    pub(crate) slots: Slots,
 }
 
 impl Deployment {

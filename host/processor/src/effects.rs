@@ -5,12 +5,15 @@ use crate::dead_letter::{self, Letter, Reason};
 use crate::deployment::Deployment;
 use crate::note::Note;
 use crate::pending::Pending;
+use crate::timers::TimerChange;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, Topic};
-use tidemill_state::{Change, Changes, Scope};
+use tidemill_state::{Changes, Scope};
 use tidemill_types::{ErrorKind, PackedRows, Result, limits, partition_of_key};
 use tidemill_wasm::{Command, Commands, Emit, Outcome};
+
+mod keep;
 
 /// The run that was made.
 pub(crate) struct Run<'a> {
@@ -20,6 +23,12 @@ pub(crate) struct Run<'a> {
     pub(crate) sent: &'a [usize],
     /// Number of each sent event's key among the batch's distinct keys; empty without slots.
     pub(crate) keys: &'a [u32],
+    /// Watermark at each sent event's turn; empty where nothing is kept.
+    pub(crate) clock: &'a [i64],
+    /// For each distinct key and slot, what a counter held.
+    pub(crate) counts: &'a [Option<i64>],
+    /// Timers that are set.
+    pub(crate) timers: usize,
     /// Earlier tries of the first of them.
     pub(crate) attempt: u32,
 }
@@ -32,6 +41,8 @@ pub(crate) struct Effects {
     pub(crate) letters: (PackedRows, Vec<u32>),
     /// Changes of state.
     pub(crate) changes: Changes,
+    /// Timers set and gone; they are among the changes of state, too.
+    pub(crate) timers: Vec<TimerChange>,
     /// The task's totals after it.
     pub(crate) note: Note,
     /// Rows it gives a fate to, from the run's first on.
@@ -45,6 +56,8 @@ pub(crate) enum Refusal {
     Apart(usize),
     /// It doesn't fit into one transaction.
     TooLarge,
+    /// It breaks the contract, in words.
+    Nonsense(String),
     /// A fault, not the guest's.
     Fault(tidemill_types::Error),
 }
@@ -84,6 +97,7 @@ impl Desk<'_> {
                 function,
                 partition: self.partition,
             }),
+            timers: Vec::new(),
             note: self.note,
             rows: 0,
         }
@@ -96,17 +110,28 @@ impl Desk<'_> {
         run: &Run<'_>,
         commands: &Commands<'_>,
     ) -> Result<Effects, Refusal> {
-        let refused = self.refused(commands);
+        if self.deployment.slots.timers
+            && let Some(wrong) = keep::out_of_turn(pending, run, commands)
+        {
+            return Err(Refusal::Nonsense(wrong));
+        }
+        let refused = self.refused(pending, run, commands);
         apart(run, commands, &refused)?;
         let mut effects = self.empty();
         let processed = commands.processed();
         let end = run.sent.get(processed).copied().unwrap_or(run.rows.end);
+        if pending.timers_of().is_some() {
+            self.had_their_turn(&mut effects, pending, run.rows.start..end);
+        }
         for (event, command) in commands.iter() {
             let row = run.sent[event];
             if refused.contains_key(&event) {
                 continue;
             }
-            self.perform(&mut effects, pending, row, command)?;
+            match command {
+                Command::Emit(emit) => self.emit(&mut effects, pending, row, &emit)?,
+                kept => self.keep(&mut effects, pending, (run, event), kept)?,
+            }
         }
         let mut sent = (0..processed).zip(run.sent).peekable();
         for row in run.rows.start..end {
@@ -149,69 +174,70 @@ impl Desk<'_> {
         letter: bool,
     ) -> Result<Effects, Refusal> {
         let mut effects = self.empty();
-        self.read(&mut effects, pending, row);
+        let is_timer = pending.timers_of().is_some();
+        if is_timer {
+            self.had_their_turn(&mut effects, pending, row..row + 1);
+            effects.note.counts.timers += 1;
+        } else {
+            self.read(&mut effects, pending, row);
+        }
         if letter {
             let cause = pending.cause.as_ref();
             let reason = cause.map_or(Reason::Guest, |cause| cause.reason);
             let error = cause.map_or("", |cause| cause.error.as_str());
             self.letter(&mut effects, pending, row, (reason, error, attempts))?;
-        } else {
+        } else if !is_timer {
             effects.note.counts.skipped += 1;
         }
         effects.rows = 1;
         Ok(effects)
     }
 
-    /// Events whose outputs can't be accepted, with the reason.
-    fn refused(&self, commands: &Commands<'_>) -> BTreeMap<usize, String> {
+    /// Events that want what can't be accepted, with the reason.
+    fn refused(
+        &self,
+        pending: &Pending,
+        run: &Run<'_>,
+        commands: &Commands<'_>,
+    ) -> BTreeMap<usize, String> {
         let mut refused = BTreeMap::new();
+        let mut timers = run.timers;
         for (event, command) in commands.iter() {
-            if let Command::Emit(emit) = command
-                && let Some(topic) = self.deployment.outputs.get(usize::from(emit.output))
-                && let Some(why) = unacceptable(topic, &emit)
-            {
+            let why = match command {
+                Command::Emit(emit) => {
+                    let topic = self.deployment.outputs.get(usize::from(emit.output));
+                    topic.and_then(|topic| unacceptable(topic, &emit))
+                }
+                kept => {
+                    timers += usize::from(matches!(kept, Command::SetTimer { .. }));
+                    let key = pending.key(run.sent[event]).unwrap_or_default();
+                    self.unkeepable(key, &kept, timers)
+                }
+            };
+            if let Some(why) = why {
                 refused.entry(event).or_insert(why);
             }
         }
         refused
     }
 
-    fn perform(
+    fn emit(
         &self,
         effects: &mut Effects,
         pending: &Pending,
         row: usize,
-        command: Command<'_>,
+        emit: &Emit<'_>,
     ) -> Result<(), Refusal> {
-        let number = |slot: u16| self.deployment.slots[usize::from(slot)];
-        let key = || pending.key(row).unwrap_or_default();
-        match command {
-            Command::Emit(emit) => {
-                let (rows, partitions) = &mut effects.outputs[usize::from(emit.output)];
-                let topic = &self.deployment.outputs[usize::from(emit.output)];
-                let count = topic.settings.partitions;
-                let time = match emit.time {
-                    Some(time) => time,
-                    None => pending.event(row)?.0.row.time,
-                };
-                rows.push(time, emit.key, emit.value, emit.headers)?;
-                partitions.push(partition_of(emit.key, self.partition, count));
-                effects.note.counts.emitted += 1;
-            }
-            Command::Set { slot, value } => {
-                effects.changes.push(Change::Set {
-                    slot: number(slot),
-                    key: key(),
-                    value,
-                });
-            }
-            Command::Delete { slot } => {
-                effects.changes.push(Change::Delete {
-                    slot: number(slot),
-                    key: key(),
-                });
-            }
-        }
+        let (rows, partitions) = &mut effects.outputs[usize::from(emit.output)];
+        let topic = &self.deployment.outputs[usize::from(emit.output)];
+        let count = topic.settings.partitions;
+        let time = match emit.time {
+            Some(time) => time,
+            None => pending.event(row)?.0.row.time,
+        };
+        rows.push(time, emit.key, emit.value, emit.headers)?;
+        partitions.push(partition_of(emit.key, self.partition, count));
+        effects.note.counts.emitted += 1;
         Ok(())
     }
 
@@ -222,9 +248,15 @@ impl Desk<'_> {
         row: usize,
         (outcome, reason, attempts): (Outcome, &str, u32),
     ) -> Result<(), Refusal> {
-        self.read(effects, pending, row);
+        let is_timer = pending.timers_of().is_some();
+        if is_timer {
+            effects.note.counts.timers += 1;
+        } else {
+            self.read(effects, pending, row);
+        }
         let counts = &mut effects.note.counts;
         match outcome {
+            Outcome::Filtered | Outcome::Effect | Outcome::Skip if is_timer => {}
             Outcome::Filtered => counts.filtered += 1,
             Outcome::Effect => counts.effective += 1,
             Outcome::Skip => counts.skipped += 1,
@@ -261,7 +293,9 @@ impl Desk<'_> {
         (reason, error, attempts): (Reason, &str, u32),
     ) -> Result<(), Refusal> {
         let (event, origin) = pending.event(row)?;
+        let is_timer = pending.timers_of().is_some();
         let (key, partition, offset) = match origin {
+            None if is_timer => (event.row.key, self.partition, pending.position_after(0)),
             Some(origin) => (origin.key, origin.partition, origin.offset),
             None => (event.row.key, self.partition, event.offset),
         };
@@ -274,11 +308,17 @@ impl Desk<'_> {
             topic: self.deployment.input.name.as_str(),
             partition,
             offset,
+            timer: is_timer.then(|| pending.tag(row)),
         };
         let (rows, partitions) = &mut effects.letters;
         dead_letter::push(rows, event.row, key, &letter)?;
         partitions.push(partition % self.deployment.dead_letters.settings.partitions.max(1));
-        effects.note.counts.dead_lettered += 1;
+        let counts = &mut effects.note.counts;
+        if is_timer {
+            counts.timers_dead_lettered += 1;
+        } else {
+            counts.dead_lettered += 1;
+        }
         Ok(())
     }
 }

@@ -1,15 +1,13 @@
-//! Looking at functions from outside: reports and state.
+//! Looking at functions from outside: reports.
 
 use crate::function::Function;
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::{Role, Standing, reader};
-use crate::{Counts, FunctionReport, FunctionStatus, StateEntry, TaskReport};
-use bytes::Bytes;
+use crate::{Counts, FunctionReport, FunctionStatus, TaskReport};
 use std::collections::HashMap;
 use tidemill_log::ReadLimit;
-use tidemill_state::{Scope, Store};
-use tidemill_types::{Error, FunctionName, PartitionId, Result, partition_of_key};
+use tidemill_types::{FunctionName, PartitionId};
 
 /// What can be said of a function now.
 pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) -> FunctionReport {
@@ -101,12 +99,11 @@ fn role_report(
         let missed = range.start.saturating_sub(position);
         counts.cut_off += missed;
         let lag = range.end.saturating_sub(position + missed);
-        let why = function
-            .tasks
-            .iter()
-            .filter(|task| task.partition == at.partition)
-            .filter(|task| task.repartitions == (role == Role::Repartition))
-            .find_map(|task| task.view.retrying());
+        let mut handles = function.tasks.iter();
+        let handle = handles.find(|task| {
+            task.partition == at.partition && task.repartitions == (role == Role::Repartition)
+        });
+        let why = handle.and_then(|task| task.view.retrying());
         tasks.push(TaskReport {
             topic: topic.name.to_string(),
             partition: at.partition,
@@ -120,6 +117,10 @@ fn role_report(
             },
             cut_off: note.counts.cut_off + missed,
             watermark: note.watermark(function.manifest.time.disorder),
+            timers: handle.and_then(|task| match deployment.slots.timers {
+                true if role == Role::Main => task.view.timers(),
+                _ => Some(0),
+            }),
             status: match why {
                 Some(_) => FunctionStatus::Retrying,
                 None => FunctionStatus::Running,
@@ -154,136 +155,4 @@ fn age(parts: &Parts, at: PartitionId, position: u64, note: &Note) -> f64 {
         .saturating_sub(time.micros())
         .max(0);
     std::time::Duration::from_micros(micros.unsigned_abs()).as_secs_f64()
-}
-
-/// A slot of a function, found by name.
-#[derive(Clone)]
-pub(crate) struct Slot {
-    state: Store,
-    scope: Scope,
-    number: u16,
-    partitions: u32,
-}
-
-impl Slot {
-    /// Finds it.
-    ///
-    /// # Errors
-    /// `slot-not-found` with the slots there are.
-    pub(crate) fn find(state: &Store, function: &Function, slot: &str) -> Result<Self> {
-        let manifest = &function.manifest;
-        let known = manifest.slots.iter().any(|known| known.name == slot);
-        let number = function.record.slots.get(slot).copied().filter(|_| known);
-        let Some((number, deployment)) = number.zip(function.deployment.as_ref()) else {
-            let names: Vec<&str> = manifest
-                .slots
-                .iter()
-                .map(|slot| slot.name.as_str())
-                .collect();
-            let has = if names.is_empty() {
-                "no state".into()
-            } else {
-                names.join(", ")
-            };
-            let detail = format!(
-                "function {:?} has no slot {slot:?}; it has {has}",
-                manifest.name
-            );
-            return Err(Error::not_found("slot-not-found", detail));
-        };
-        Ok(Self {
-            state: state.clone(),
-            scope: Scope {
-                function: function.record.function(),
-                partition: 0,
-            },
-            number,
-            partitions: deployment.main_input().settings.partitions,
-        })
-    }
-
-    fn on(&self, partition: u32) -> Scope {
-        Scope {
-            partition,
-            ..self.scope
-        }
-    }
-
-    /// The value for a key; blocks. Looked for first where the key's hash says, then elsewhere, for
-    /// producers may choose partitions themselves.
-    ///
-    /// # Errors
-    /// `key-not-found`.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<StateEntry> {
-        let first = partition_of_key(key, self.partitions);
-        let others = (0..self.partitions).filter(|partition| *partition != first);
-        for partition in std::iter::once(first).chain(others) {
-            if let Some(value) = self.get_on(partition, key)? {
-                return Ok(StateEntry {
-                    partition,
-                    key: Bytes::copy_from_slice(key),
-                    value,
-                });
-            }
-        }
-        let shown = String::from_utf8_lossy(key);
-        Err(Error::not_found(
-            "key-not-found",
-            format!("nothing is stored for the key {shown:?}"),
-        ))
-    }
-
-    fn get_on(&self, partition: u32, key: &[u8]) -> Result<Option<Bytes>> {
-        let scope = self.on(partition);
-        match self.state.get(scope, self.number, key) {
-            Ok(value) => Ok(value),
-            Err(missing) => {
-                self.state.load(scope, &[missing])?;
-                let again = self.state.get(scope, self.number, key);
-                again.map_err(|_| {
-                    Error::unavailable(
-                        "unavailable",
-                        "the value was evicted while it was read; try again",
-                    )
-                })
-            }
-        }
-    }
-
-    /// Entries by partition and key; blocks.
-    ///
-    /// # Errors
-    /// `Unavailable` when the store can't be read.
-    pub(crate) fn list(
-        &self,
-        prefix: &[u8],
-        after: Option<(u32, Bytes)>,
-        limit: usize,
-    ) -> Result<Vec<StateEntry>> {
-        let (from, mut after) = match after {
-            Some((partition, key)) => (partition, Some(key)),
-            None => (0, None),
-        };
-        let mut entries = Vec::new();
-        for partition in from..self.partitions {
-            let left = limit - entries.len();
-            if left == 0 {
-                break;
-            }
-            let after = after.take();
-            let found = self.state.list(
-                self.on(partition),
-                self.number,
-                prefix,
-                after.as_deref(),
-                left,
-            )?;
-            entries.extend(found.into_iter().map(|(key, value)| StateEntry {
-                partition,
-                key,
-                value,
-            }));
-        }
-        Ok(entries)
-    }
 }

@@ -16,6 +16,7 @@ mod pool;
 mod task;
 
 mod attempts;
+mod cleaning;
 mod dead_letter;
 mod effects;
 mod keys;
@@ -31,8 +32,16 @@ mod measure;
 mod nearest;
 mod recovery;
 mod services;
+mod slot;
+mod stored;
+mod timers;
 
-pub use manifest::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotSpec, Start, Time};
+pub use manifest::{
+    Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+};
 pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
 pub use recovery::StateRecovery;
-pub use report::{Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, TaskReport};
+pub use report::{
+    Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
+};
+pub use tidemill_wasm::Clock as TimeKind;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_log::Format;
 use tidemill_types::{ByteSize, FunctionName, Result, Timestamp, TopicName};
+use tidemill_wasm::{Clock, SlotTtl};
 
 /// A checked manifest with every default filled in.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +25,8 @@ pub struct Manifest {
     pub outputs: Vec<OutputSpec>,
     /// State slots by parameter name, in order of the guest's slot numbers.
     pub slots: Vec<SlotSpec>,
+    /// Whether it has a handler of timers.
+    pub timers: bool,
     /// Event time settings.
     pub time: Time,
     /// Most events of a batch.
@@ -86,11 +89,54 @@ pub struct OutputSpec {
 pub struct SlotSpec {
     /// Parameter name.
     pub name: String,
-    /// Kind; only `value` for now.
-    pub kind: String,
+    /// Kind.
+    pub kind: SlotKind,
+    /// How long its values last since their last write.
+    pub ttl: Option<Duration>,
+    /// In which time.
+    pub ttl_time: Clock,
 }
 
-/// Event time settings, kept for later.
+/// Kinds of state slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotKind {
+    /// One value.
+    Value,
+    /// A list, kept as one value.
+    List,
+    /// Entries in order of their keys.
+    Map,
+    /// A number that is added to.
+    Counter,
+}
+
+impl SlotKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Value, Self::List, Self::Map, Self::Counter];
+
+    /// As the manifest says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::Counter => "counter",
+        }
+    }
+}
+
+impl SlotSpec {
+    /// How long its values last, as the guest is told.
+    pub(crate) fn slot_ttl(&self) -> Option<SlotTtl> {
+        let micros = i64::try_from(self.ttl?.as_micros()).unwrap_or(i64::MAX);
+        Some(SlotTtl {
+            clock: self.ttl_time,
+            micros,
+        })
+    }
+}
+
+/// Event time settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Time {
     /// How far behind the newest event an event may be.

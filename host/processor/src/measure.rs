@@ -18,6 +18,8 @@ pub(crate) struct FunctionMetrics {
     skipped: Counters,
     dead_letters: Counters,
     cut_off: Counters,
+    timers: Counters,
+    timer_dead_letters: Counters,
     errors: Counters,
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
@@ -33,6 +35,8 @@ pub(crate) struct Meter {
     skipped: Counter,
     dead_letters: Counter,
     cut_off: Counter,
+    timers: Counter,
+    timer_dead_letters: Counter,
     invocations: Counter,
     seconds: Histogram,
 }
@@ -54,6 +58,8 @@ impl FunctionMetrics {
                 "cut_off",
                 "Offsets taken away before the function read them.",
             ),
+            timers: counters("timers", "Timers that had their turn."),
+            timer_dead_letters: counters("timer_dead_letters", "Timers that became dead letters."),
             errors: counters("errors", "Failed tries, by kind."),
             invocations: counters("invocations", "Calls of the function."),
             seconds: metrics.add(
@@ -77,6 +83,8 @@ impl FunctionMetrics {
             skipped: counter(&self.skipped),
             dead_letters: counter(&self.dead_letters),
             cut_off: counter(&self.cut_off),
+            timers: counter(&self.timers),
+            timer_dead_letters: counter(&self.timer_dead_letters),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
         }
@@ -92,6 +100,9 @@ impl Meter {
         self.skipped.inc_by(after.skipped - before.skipped);
         self.dead_letters
             .inc_by(after.dead_lettered - before.dead_lettered);
+        self.timers.inc_by(after.timers - before.timers);
+        self.timer_dead_letters
+            .inc_by(after.timers_dead_lettered - before.timers_dead_lettered);
     }
 
     /// Counts what was taken away before it was read.

@@ -3,19 +3,26 @@
 //!
 //! ```text
 //! note, little endian:
-//!   0  u8   version = 1
+//!   0  u8   version = 2
 //!   1  7 bytes 0
 //!   8  8 × u64: in, emitted, filtered, skipped, dead lettered, late, effective, cut off
 //!  72  i64  highest event time seen that may move the watermark; the least i64: none
 //!  80  i64  ingest time of the last event read; the least i64: none
+//!  88  u64  timers that had their turn
+//!  96  u64  those of them that became dead letters
+//! 104  i64  processing time reached; the least i64: none
 //! ```
+//!
+//! Version 1 ends at 88: no timers, and processing time is that of the last event read.
 
 use crate::Counts;
 use std::time::Duration;
 use tidemill_types::{Error, Result, Timestamp};
 
-const VERSION: u8 = 1;
-const BYTES: usize = 88;
+const VERSION: u8 = 2;
+const BYTES: usize = 112;
+/// Bytes of version 1.
+const BYTES_1: usize = 88;
 
 /// A task's running totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,6 +33,8 @@ pub(crate) struct Note {
     pub(crate) seen: Option<Timestamp>,
     /// When the last event read was committed.
     pub(crate) ingested: Option<Timestamp>,
+    /// How far processing time is: never before the ingest time of an event read.
+    pub(crate) processing: Option<Timestamp>,
 }
 
 impl Note {
@@ -37,6 +46,13 @@ impl Note {
             self.seen = self.seen.max(Some(time));
         }
         self.ingested = Some(ingested);
+        self.processing = self.processing.max(Some(ingested));
+    }
+
+    /// The watermark as the guest is told it.
+    pub(crate) fn watermark_micros(&self, disorder: Duration) -> i64 {
+        self.watermark(disorder)
+            .map_or(i64::MIN, tidemill_types::Timestamp::micros)
     }
 
     /// Highest event time seen, less the allowed disorder, less one microsecond.
@@ -57,6 +73,9 @@ impl Note {
         }
         out[72..80].copy_from_slice(&self.seen.unwrap_or(none).micros().to_le_bytes());
         out[80..88].copy_from_slice(&self.ingested.unwrap_or(none).micros().to_le_bytes());
+        out[88..96].copy_from_slice(&self.counts.timers.to_le_bytes());
+        out[96..104].copy_from_slice(&self.counts.timers_dead_lettered.to_le_bytes());
+        out[104..].copy_from_slice(&self.processing.unwrap_or(none).micros().to_le_bytes());
         out
     }
 
@@ -68,7 +87,8 @@ impl Note {
         if bytes.is_empty() {
             return Ok(Self::default());
         }
-        if bytes.len() != BYTES || bytes[0] != VERSION {
+        let is_first = (bytes.len(), bytes[0]) == (BYTES_1, 1);
+        if !is_first && (bytes.len(), bytes[0]) != (BYTES, VERSION) {
             return Err(Error::corrupt(format!(
                 "a position's note of {} bytes and version {} can't be read by this host",
                 bytes.len(),
@@ -96,9 +116,12 @@ impl Note {
                 effective: count(6),
                 cut_off: count(7),
                 retrying: 0,
+                timers: if is_first { 0 } else { count(10) },
+                timers_dead_lettered: if is_first { 0 } else { count(11) },
             },
             seen: time(72),
             ingested: time(80),
+            processing: time(if is_first { 80 } else { 104 }),
         })
     }
 }
@@ -119,20 +142,33 @@ mod tests {
                 effective: 7,
                 cut_off: 8,
                 retrying: 0,
+                timers: 9,
+                timers_dead_lettered: 10,
             },
             seen: Some(Timestamp::from_micros(-1)),
             ingested: Some(Timestamp::from_micros(0x0102)),
+            processing: Some(Timestamp::from_micros(0x0103)),
         }
     }
 
     #[test]
     fn notes_have_golden_bytes() {
-        let mut golden = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        let mut golden = vec![2, 0, 0, 0, 0, 0, 0, 0];
         for count in 1..=8 {
             golden.extend_from_slice(&[count, 0, 0, 0, 0, 0, 0, 0]);
         }
         golden.extend_from_slice(&[255; 8]);
         golden.extend_from_slice(&[2, 1, 0, 0, 0, 0, 0, 0]);
+        let mut first = golden.clone();
+        first[0] = 1;
+        golden.extend_from_slice(&[9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0]);
+        golden.extend_from_slice(&[3, 1, 0, 0, 0, 0, 0, 0]);
+        let of_version_1 = Note::decode(&first).expect("an earlier host's bytes");
+        assert_eq!(of_version_1.processing, full().ingested);
+        assert_eq!(
+            (of_version_1.counts.timers, of_version_1.seen),
+            (0, full().seen)
+        );
         assert_eq!(full().encode().as_slice(), golden);
         assert_eq!(Note::decode(&golden).expect("its own bytes"), full());
         let empty = Note::default();
@@ -143,8 +179,9 @@ mod tests {
     #[test]
     fn foreign_notes_are_refused() {
         assert!(Note::decode(&[1; 87]).is_err());
+        assert!(Note::decode(&[1; 112]).is_err());
         let mut later = full().encode();
-        later[0] = 2;
+        later[0] = 3;
         assert!(Note::decode(&later).is_err());
     }
 

@@ -3,14 +3,14 @@
 mod inner;
 
 use crate::deployment::{by_key_topic, dead_letter_topic};
-use crate::inspect::Slot;
 use crate::measure::FunctionMetrics;
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
+use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
-use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry};
-use crate::{deploying, housekeeping};
+use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry, StatePage};
+use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
 use std::sync::{Arc, RwLock};
@@ -127,6 +127,7 @@ impl Processor {
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;
         housekeeping::start(&inner.parts, &inner.shutdown);
+        cleaning::start(&inner);
         Ok(Self { inner })
     }
 
@@ -250,17 +251,25 @@ impl Processor {
         self.inner.with(name, |function| function.lines.read())
     }
 
-    /// The value of a slot for a key, durable.
+    /// The value of a slot for a key, or of an entry of its map, durable.
     ///
     /// # Errors
     /// `function-not-found`, `slot-not-found`, `key-not-found`, `journal-failed`.
-    pub async fn state_get(&self, name: &str, slot: &str, key: &[u8]) -> Result<StateEntry> {
+    pub async fn state_get(
+        &self,
+        name: &str,
+        slot: &str,
+        key: &[u8],
+        entry: Option<&[u8]>,
+    ) -> Result<StateEntry> {
         let slot = self.slot(name, slot)?;
-        let key = key.to_vec();
-        self.settled_state(move || slot.get(&key)).await
+        let (key, entry) = (key.to_vec(), entry.map(<[u8]>::to_vec));
+        self.settled_state(move || slot.get(&key, entry.as_deref()))
+            .await
     }
 
-    /// Entries of a slot by partition and key, durable, from `after` (partition, key; exclusive) on.
+    /// Entries of a slot by partition and key, durable, from `after` (as an earlier page's `next`) on: those
+    /// whose keys begin with `prefix`, or with a `key` the entries of its map that do.
     ///
     /// # Errors
     /// `function-not-found`, `slot-not-found`, `journal-failed`.
@@ -268,14 +277,19 @@ impl Processor {
         &self,
         name: &str,
         slot: &str,
+        key: Option<&[u8]>,
         prefix: &[u8],
         after: Option<(u32, Bytes)>,
         limit: usize,
-    ) -> Result<Vec<StateEntry>> {
+    ) -> Result<StatePage> {
         let slot = self.slot(name, slot)?;
-        let prefix = prefix.to_vec();
-        self.settled_state(move || slot.list(&prefix, after, limit))
-            .await
+        let wanted = Wanted {
+            key: key.map(<[u8]>::to_vec),
+            prefix: prefix.to_vec(),
+            after,
+            limit,
+        };
+        self.settled_state(move || slot.list(&wanted)).await
     }
 
     /// Looks at state, and waits until what was seen is durable.
@@ -290,9 +304,9 @@ impl Processor {
     }
 
     fn slot(&self, name: &str, slot: &str) -> Result<Slot> {
-        let state = &self.inner.parts.state;
+        let parts = &self.inner.parts;
         self.inner
-            .with(name, |function| Slot::find(state, function, slot))?
+            .with(name, |function| Slot::find(parts, function, slot))?
     }
 
     /// Functions that read a topic or write it, by name (a topic in use isn't deleted).

@@ -4,9 +4,11 @@
 //! for committed positions is `function × 4 + role`: role 0 is the main task, role 1 repartitions.
 
 use crate::Manifest;
+use crate::manifest::SlotKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tidemill_state::ORDERED_SLOTS;
 use tidemill_types::{Error, FunctionId, FunctionName, Result, TopicId};
 
 /// Prefix of functions' entries.
@@ -67,6 +69,9 @@ pub(crate) struct Record {
     /// Numbers of state slots by name. A name keeps its number for good, whatever the guest calls it
     /// by, so that versions may add, drop and reorder slots.
     pub(crate) slots: BTreeMap<String, u16>,
+    /// Whether values say when they were written; those of functions of before time-to-live don't.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stamped: bool,
 }
 
 impl Record {
@@ -97,11 +102,19 @@ impl Record {
         Ok((name, record))
     }
 
-    /// Gives the manifest's slots their numbers; new names get numbers never used before.
+    /// Gives the manifest's slots their numbers; new names get numbers never used before, maps those of
+    /// slots that the state store keeps in order.
     pub(crate) fn number_slots(&mut self, manifest: &Manifest) {
         for slot in &manifest.slots {
-            let next = self.slots.values().max().map_or(0, |most| most + 1);
-            self.slots.entry(slot.name.clone()).or_insert(next);
+            let ordered = slot.kind == SlotKind::Map;
+            let number = self.slots.get(&slot.name);
+            if number.is_some_and(|number| (*number >= ORDERED_SLOTS) == ordered) {
+                continue;
+            }
+            let used = self.slots.values().map(|number| number % ORDERED_SLOTS);
+            let next = used.max().map_or(0, |most| most + 1);
+            let base = if ordered { ORDERED_SLOTS } else { 0 };
+            self.slots.insert(slot.name.clone(), base + next);
         }
     }
 
@@ -146,6 +159,7 @@ mod tests {
             reason: Some("why".into()),
             started: vec![4],
             slots: BTreeMap::from([("total".into(), 1)]),
+            stamped: false,
         }
     }
 
@@ -155,6 +169,16 @@ mod tests {
         assert_eq!(record().encode().expect("encodes"), golden);
         let (name, read) = Record::decode("function/f", golden).expect("its own bytes");
         assert_eq!((name.as_str(), read), ("f", record()));
+        let stamped = Record {
+            stamped: true,
+            ..record()
+        };
+        let encoded = stamped.encode().expect("encodes");
+        assert!(encoded.ends_with(br#","slots":{"total":1},"stamped":true}"#));
+        assert_eq!(
+            Record::decode("function/f", &encoded).expect("its own").1,
+            stamped
+        );
         assert!(Record::decode("function/f", b"{}").is_err());
         assert!(Record::decode("function/", golden).is_err());
     }
@@ -188,6 +212,30 @@ mod tests {
             record.slot_numbers(&first),
             [0, 1],
             "b finds its state again"
+        );
+    }
+
+    #[test]
+    fn maps_have_numbers_that_the_store_keeps_in_order() {
+        let manifest = |kind: &str| {
+            let source = json!({"input": [{"topic": "a"}], "function": {"slots_order": ["b", "a"]},
+                "state": {"a": {"kind": kind}, "b": {}}});
+            Manifest::resolve(None, Some(&source), &"f".parse().expect("a name")).expect("valid")
+        };
+        let mut record = Record {
+            slots: BTreeMap::new(),
+            ..record()
+        };
+        record.number_slots(&manifest("map"));
+        assert_eq!(
+            record.slot_numbers(&manifest("map")),
+            [0, ORDERED_SLOTS + 1]
+        );
+        record.number_slots(&manifest("value"));
+        assert_eq!(
+            record.slot_numbers(&manifest("value")),
+            [0, 2],
+            "another kind, another slot"
         );
     }
 

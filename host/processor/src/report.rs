@@ -25,6 +25,10 @@ pub struct Counts {
     pub cut_off: u64,
     /// Events being retried at this moment.
     pub retrying: u64,
+    /// Timers that had their turn; not part of `in`.
+    pub timers: u64,
+    /// Those of them that became dead letters; not part of `dead_lettered`.
+    pub timers_dead_lettered: u64,
 }
 
 impl Counts {
@@ -54,6 +58,8 @@ impl Counts {
             effective: self.effective + other.effective,
             cut_off: self.cut_off + other.cut_off,
             retrying: self.retrying + other.retrying,
+            timers: self.timers + other.timers,
+            timers_dead_lettered: self.timers_dead_lettered + other.timers_dead_lettered,
         }
     }
 
@@ -121,6 +127,8 @@ pub struct TaskReport {
     pub cut_off: u64,
     /// Its watermark, if it has one.
     pub watermark: Option<Timestamp>,
+    /// Timers that are set; unknown while it doesn't run.
+    pub timers: Option<u64>,
     /// Status.
     pub status: FunctionStatus,
     /// Why, in words.
@@ -151,6 +159,17 @@ pub struct StateEntry {
     pub partition: u32,
     /// Its key.
     pub key: Bytes,
+    /// The key of the entry, in a map.
+    pub entry: Option<Bytes>,
     /// Its value.
     pub value: Bytes,
+}
+
+/// Some entries of state, in order.
+#[derive(Clone, Debug, Default)]
+pub struct StatePage {
+    /// The entries.
+    pub entries: Vec<StateEntry>,
+    /// Where to go on, if there are more: partition and place.
+    pub next: Option<(u32, Bytes)>,
 }

@@ -3,6 +3,7 @@
 //! the driver as a [`Slice`].
 
 pub(crate) mod driver;
+mod firing;
 mod invoke;
 mod repartition;
 mod skipped;
@@ -20,6 +21,9 @@ use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::pointer::Pointer;
 use crate::record::Role;
+use crate::timers::Timers;
+use firing::Turned;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_env::Shutdown;
@@ -48,6 +52,10 @@ pub(crate) enum Slice {
     Read,
     /// These values of state aren't in memory: load them.
     Load(Vec<Missing>),
+    /// The task's timers aren't known yet: read them and hand them to [`Task::timers_read`].
+    Timers,
+    /// State can't be read now: wait, then go on.
+    Storage(Error),
     /// Too much is in flight: wait for room.
     Room,
     /// Wait so long, then go on.
@@ -60,19 +68,32 @@ pub(crate) enum Slice {
 
 /// What can be seen of a task while it works.
 #[derive(Default)]
-pub(crate) struct View(Mutex<Option<String>>);
+pub(crate) struct View {
+    retrying: Mutex<Option<String>>,
+    /// One more than there are; 0: not known yet.
+    timers: AtomicU64,
+}
 
 impl View {
+    /// Timers that are set, once they are known.
+    pub(crate) fn timers(&self) -> Option<u64> {
+        self.timers.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    fn set_timers(&self, timers: usize) {
+        self.timers.store(timers as u64 + 1, Ordering::Release);
+    }
+
     /// Why the event at the front is being tried again, if it is.
     pub(crate) fn retrying(&self) -> Option<String> {
-        self.0
+        self.retrying
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
     fn set(&self, why: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.retrying.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 }
 
@@ -87,6 +108,10 @@ pub(crate) struct Task {
     /// Events that were fetched from storage and wait for their turn.
     ahead: Option<Read>,
     pending: Option<Pending>,
+    /// Events that wait while timers take their turn.
+    parked: Option<Pending>,
+    /// Timers that are set, once they are known.
+    timers: Option<Timers>,
     prepared: Option<Prepared>,
     guest: invoke::Guest,
     pointer: Option<Pointer>,
@@ -139,6 +164,8 @@ impl Task {
             note,
             ahead: None,
             pending: None,
+            parked: None,
+            timers: None,
             prepared: None,
             guest,
             pointer,
@@ -168,6 +195,9 @@ impl Task {
             return self.commit(prepared);
         }
         let Some(pending) = &self.pending else {
+            if let Some(turn) = self.fire(None) {
+                return turn.slice();
+            }
             return match self.next_batch() {
                 Some(read) => self.feed(read),
                 None => Some(Slice::Read),
@@ -175,7 +205,7 @@ impl Task {
         };
         match pending.attempts.next() {
             Next::Done => {
-                self.pending = None;
+                self.pending = self.parked.take();
                 None
             }
             Next::Wait { failures } => {
@@ -187,7 +217,10 @@ impl Task {
             }
             Next::GiveUp { row, attempts } => self.give_up(row, attempts),
             Next::Run { rows, attempt } => match self.role {
-                Role::Main => self.invoke(rows, attempt),
+                Role::Main => match self.fire(Some(rows.start)) {
+                    Some(turn) => turn.slice(),
+                    None => self.invoke(self.before_timers(rows), attempt),
+                },
                 Role::Repartition => self.repartition(rows),
             },
         }
@@ -220,7 +253,9 @@ impl Task {
     fn feed(&mut self, read: Read) -> Option<Slice> {
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
             if read.next == self.position {
-                return Some(Slice::Idle);
+                return self
+                    .fire_by_clock()
+                    .map_or(Some(Slice::Idle), Turned::slice);
             }
             // Compaction left nothing up to there.
             self.pass_over(read.next, self.note);
@@ -354,6 +389,14 @@ impl Task {
     /// Where an event of the batch stands, in words.
     fn place(&self, row: usize) -> String {
         let topic = &self.deployment.input.name;
+        if let Some(pending) = &self.pending
+            && pending.timers_of().is_some()
+        {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (tag, key) = (pending.tag(row), pending.key(row).unwrap_or_default());
+            let (tag, key, partition) = (text(tag), text(key), self.at.partition);
+            return format!("the timer {tag:?} of key {key:?} on partition {partition} of {topic}");
+        }
         let origin = self.pending.as_ref().and_then(|pending| {
             let (event, origin) = pending.event(row).ok()?;
             Some(match origin {

@@ -1,15 +1,18 @@
 //! Live values of one scope in memory: a hash table swept by a clock hand when memory runs short. Remembers absence too, and whether what isn't here can be anywhere else.
 
-use crate::Change;
+use crate::{Change, ORDERED_SLOTS};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use tidemill_types::CommitSeq;
 
 /// Memory a held value takes beside its key and value: its place in a table two thirds full, the
 /// allocator's own.
 const HELD_BYTES: u64 = 80;
+/// Memory a key takes in the order of its slot, beside its bytes.
+const ORDERED_BYTES: u64 = 48;
 /// A table with fewer places isn't worth shrinking.
 const LEAST_PLACES: usize = 1024;
 /// Values of this many latest loads stay, so that who loaded them meets them.
@@ -27,6 +30,8 @@ pub(crate) enum Known<'a> {
 /// Values and absences of one scope.
 pub(crate) struct Cells {
     table: HashTable<Held>,
+    /// What is held of ordered slots, in order.
+    ordered: BTreeSet<(u16, Box<[u8]>)>,
     /// Place of the table that was looked at last.
     hand: usize,
     hasher: RandomState,
@@ -125,7 +130,12 @@ impl Held {
     }
 
     fn cost(&self) -> u64 {
-        self.bytes.len() as u64 + HELD_BYTES
+        let order = if self.slot < ORDERED_SLOTS {
+            0
+        } else {
+            u64::from(self.key_len) + ORDERED_BYTES
+        };
+        self.bytes.len() as u64 + HELD_BYTES + order
     }
 }
 
@@ -134,6 +144,7 @@ impl Cells {
     pub(crate) fn new(complete: bool) -> Self {
         Self {
             table: HashTable::new(),
+            ordered: BTreeSet::new(),
             hand: 0,
             hasher: RandomState::default(),
             bytes: 0,
@@ -234,6 +245,9 @@ impl Cells {
         };
         self.bytes += held.cost();
         self.values += u64::from(held.is_present());
+        if slot >= ORDERED_SLOTS {
+            self.ordered.insert((slot, key.into()));
+        }
         self.table
             .insert_unique(hash, held, |held| held.hash)
             .into_mut()
@@ -290,14 +304,51 @@ impl Cells {
             }
             let (held, _) = place.remove();
             swept.removed += 1;
-            self.losses += 1;
-            self.lost = self.lost.max(held.commit);
             self.complete &= !held.is_present();
-            self.bytes -= held.cost();
-            self.values -= u64::from(held.is_present());
+            self.left(&held);
         }
         self.shrink();
         swept
+    }
+
+    /// Takes note that something left memory.
+    fn left(&mut self, held: &Held) {
+        self.losses += 1;
+        self.lost = self.lost.max(held.commit);
+        self.bytes -= held.cost();
+        self.values -= u64::from(held.is_present());
+        self.unorder(held);
+    }
+
+    fn unorder(&mut self, held: &Held) {
+        if held.slot >= ORDERED_SLOTS {
+            self.ordered.remove(&(held.slot, held.key().into()));
+        }
+    }
+
+    /// Drops values of a slot that are of no use to anybody any more, as far as they are written back.
+    /// Looks at `places` of the table from `from` on; gives where to go on, `None` at its end.
+    pub(crate) fn drop_dead(
+        &mut self,
+        slot: u16,
+        written: CommitSeq,
+        from: usize,
+        places: usize,
+        dead: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<usize> {
+        let end = self.table.num_buckets();
+        for at in from..end.min(from.saturating_add(places)) {
+            let Ok(place) = self.table.get_bucket_entry(at) else {
+                continue;
+            };
+            let held = place.get();
+            if held.slot == slot && held.commit <= written && held.value().is_some_and(dead) {
+                let (held, _) = place.remove();
+                self.left(&held);
+            }
+        }
+        let next = from.saturating_add(places);
+        (next < end).then_some(next)
     }
 
     /// Gives memory back once most places are empty.
@@ -317,8 +368,26 @@ impl Cells {
         let is_done =
             |held: &Held| !held.is_present() && held.commit <= written && held.is(hash, slot, key);
         if let Ok(place) = self.table.find_entry(hash, is_done) {
-            self.bytes -= place.remove().0.cost();
+            let (held, _) = place.remove();
+            self.bytes -= held.cost();
+            self.unorder(&held);
         }
+    }
+
+    /// What is held of an ordered slot from a key on, in order: key, value or absence.
+    pub(crate) fn ordered(
+        &self,
+        slot: u16,
+        from: &[u8],
+    ) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let from = (slot, Box::from(from));
+        self.ordered
+            .range(from..)
+            .take_while(move |(other, _)| *other == slot)
+            .filter_map(move |(_, key)| {
+                let held = self.find(slot, key)?;
+                Some((held.key(), held.value()))
+            })
     }
 
     /// Everything held: slot, key, value or absence.
@@ -350,131 +419,4 @@ fn joined(key: &[u8], value: &[u8]) -> Box<[u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(cells: &mut Cells, commit: u64, key: &[u8], value: &[u8]) {
-        cells.apply(
-            CommitSeq(commit),
-            Change::Set {
-                slot: 0,
-                key,
-                value,
-            },
-        );
-    }
-
-    fn delete(cells: &mut Cells, commit: u64, key: &[u8]) {
-        cells.apply(CommitSeq(commit), Change::Delete { slot: 0, key });
-    }
-
-    /// Sweeps until nothing more goes: the first round only takes away the second chance.
-    fn squeeze(cells: &mut Cells, written: u64) -> usize {
-        (0..3)
-            .map(|_| {
-                cells
-                    .sweep(CommitSeq(written), usize::MAX, u64::MAX)
-                    .removed
-            })
-            .sum()
-    }
-
-    #[test]
-    fn knows_values_and_absence() {
-        let mut cells = Cells::new(true);
-        set(&mut cells, 1, b"a", b"1");
-        assert_eq!(cells.get(0, b"a"), Known::Value(b"1"));
-        assert_eq!(cells.get(1, b"a"), Known::Absent, "another slot");
-        set(&mut cells, 2, b"a", b"");
-        assert_eq!(cells.get(0, b"a"), Known::Value(b""), "empty is not absent");
-        delete(&mut cells, 3, b"a");
-        assert_eq!((cells.get(0, b"a"), cells.values()), (Known::Absent, 0));
-        let mut part = Cells::new(false);
-        assert_eq!(part.get(0, b"a"), Known::Unknown);
-        delete(&mut part, 1, b"a");
-        assert_eq!(
-            part.get(0, b"a"),
-            Known::Absent,
-            "a delete is remembered although the store may have it"
-        );
-        part.apply(CommitSeq(2), Change::Clear);
-        assert_eq!(
-            (part.get(0, b"x"), part.bytes()),
-            (Known::Absent, 0),
-            "after a clear nothing is anywhere"
-        );
-    }
-
-    #[test]
-    fn drops_only_what_is_written_back() {
-        let mut cells = Cells::new(true);
-        for key in 0..10u8 {
-            set(&mut cells, u64::from(key), &[key], b"value");
-        }
-        assert_eq!(squeeze(&mut cells, 4), 5);
-        assert_eq!(cells.get(0, &[4]), Known::Unknown);
-        assert_eq!(cells.get(0, &[5]), Known::Value(b"value"));
-        assert_eq!(squeeze(&mut cells, 100), 5);
-        assert_eq!(
-            (cells.bytes(), cells.values(), cells.complete()),
-            (0, 0, false)
-        );
-    }
-
-    #[test]
-    fn what_was_used_gets_a_second_chance() {
-        let mut cells = Cells::new(true);
-        set(&mut cells, 1, b"hot", b"1");
-        set(&mut cells, 1, b"cold", b"1");
-        assert_eq!(cells.sweep(CommitSeq(1), usize::MAX, u64::MAX).removed, 0);
-        cells.get(0, b"hot");
-        assert_eq!(cells.sweep(CommitSeq(1), usize::MAX, u64::MAX).removed, 1);
-        assert_eq!(cells.get(0, b"hot"), Known::Value(b"1"));
-    }
-
-    #[test]
-    fn loaded_values_stay_for_who_loaded_them_and_never_hide_newer_ones() {
-        let mut cells = Cells::new(false);
-        set(&mut cells, 5, b"a", b"newer");
-        cells.begin_load();
-        cells.take_in(0, b"a", Some(b"old"));
-        cells.take_in(0, b"b", Some(b"stored"));
-        cells.take_in(0, b"c", None);
-        assert_eq!(squeeze(&mut cells, 9), 0);
-        assert_eq!(cells.get(0, b"a"), Known::Value(b"newer"));
-        assert_eq!(cells.get(0, b"b"), Known::Value(b"stored"));
-        assert_eq!(cells.get(0, b"c"), Known::Absent);
-        cells.begin_load();
-        cells.begin_load();
-        assert_eq!(squeeze(&mut cells, 9), 3);
-        assert_eq!(cells.losses(), (3, CommitSeq(5), 0));
-    }
-
-    #[test]
-    fn places_are_used_again_and_given_back() {
-        let mut cells = Cells::new(true);
-        for key in 0..50_000u64 {
-            set(&mut cells, key, &key.to_be_bytes(), b"value");
-        }
-        let most = cells.table.num_buckets();
-        squeeze(&mut cells, 49_900);
-        assert!(cells.table.num_buckets() < most / 8);
-        assert_eq!(
-            (0..50_000u64)
-                .filter(|key| cells.get(0, &key.to_be_bytes()) != Known::Unknown)
-                .count(),
-            99
-        );
-    }
-
-    #[test]
-    fn absences_go_when_written_in_a_complete_scope() {
-        let mut cells = Cells::new(true);
-        set(&mut cells, 1, b"a", b"1");
-        delete(&mut cells, 2, b"a");
-        cells.drop_absence(0, b"a", CommitSeq(1));
-        assert!(cells.bytes() > 0, "not written yet");
-        cells.drop_absence(0, b"a", CommitSeq(2));
-        assert_eq!((cells.bytes(), cells.get(0, b"a")), (0, Known::Absent));
-    }
-}
+mod tests;

@@ -75,13 +75,26 @@ impl Changes {
             Change::Delete { slot, key } => (slot, DELETE, key, &[][..]),
             Change::Clear => (0, CLEAR, &[][..], &[][..]),
         };
-        self.bytes.reserve(HEAD_BYTES + key.len() + value.len());
+        self.head(slot, op, key.len(), value.len());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// Adds a `Set` whose key and value are given in parts.
+    pub fn push_set(&mut self, slot: u16, key: &[&[u8]], value: &[&[u8]]) {
+        let len = |parts: &[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();
+        self.head(slot, SET, len(key), len(value));
+        for part in key.iter().chain(value) {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
+    fn head(&mut self, slot: u16, op: u8, key: usize, value: usize) {
+        self.bytes.reserve(HEAD_BYTES + key + value);
         self.bytes.extend(slot.to_le_bytes());
         self.bytes.extend([op, 0]);
         self.bytes.extend(length(key).to_le_bytes());
         self.bytes.extend(length(value).to_le_bytes());
-        self.bytes.extend(key);
-        self.bytes.extend(value);
         self.count += 1;
         self.bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
     }
@@ -97,8 +110,8 @@ impl Changes {
     }
 }
 
-fn length(part: &[u8]) -> u32 {
-    u32::try_from(part.len()).unwrap_or(u32::MAX)
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Reads a section.
@@ -217,11 +230,7 @@ mod tests {
         let mut changes = Changes::new(SCOPE);
         assert!(changes.is_empty());
         changes.push(Change::Clear);
-        changes.push(Change::Set {
-            slot: 258,
-            key: b"UA",
-            value: b"12",
-        });
+        changes.push_set(258, &[b"U", b"A"], &[b"", b"12"]);
         changes.push(Change::Delete { slot: 1, key: b"k" });
         #[rustfmt::skip]
         let golden = [

@@ -1,6 +1,7 @@
 //! Live values and the store behind together, one step at a time: write back, load, look at both,
 //! mend. No thread of its own; every method that touches the store blocks.
 
+mod clean;
 mod figures;
 mod link;
 mod reads;

@@ -17,5 +17,9 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+/// Slots from this number on keep their keys in order in memory too, so that a scan of a few of them
+/// costs no more than they are.
+pub const ORDERED_SLOTS: u16 = 1 << 15;
+
 pub use changes::{Change, Changes, ChangesReader, Scope};
 pub use store::{Intent, Missing, Reader, Settings, Stats, Store};

@@ -3,7 +3,7 @@
 use crate::behind::{Failure, View};
 use crate::engine::Engine;
 use crate::live::Part;
-use crate::{Scope, keys};
+use crate::{ORDERED_SLOTS, Scope, keys};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -14,8 +14,8 @@ pub(crate) struct Query<'a> {
     pub(crate) scope: Scope,
     pub(crate) slot: u16,
     pub(crate) prefix: &'a [u8],
-    /// Exclusive.
-    pub(crate) after: Option<&'a [u8]>,
+    /// Where to start within it.
+    pub(crate) from: Bound<&'a [u8]>,
     pub(crate) limit: usize,
 }
 
@@ -56,11 +56,44 @@ pub(crate) fn list(engine: &Engine, query: &Query<'_>) -> Result<Vec<(Bytes, Byt
 
 impl Query<'_> {
     fn wants(&self, key: &[u8]) -> bool {
-        key.starts_with(self.prefix) && self.after.is_none_or(|after| key > after)
+        let started = match self.from {
+            Bound::Unbounded => true,
+            Bound::Included(from) => key >= from,
+            Bound::Excluded(after) => key > after,
+        };
+        started && key.starts_with(self.prefix)
+    }
+
+    /// No key that is wanted lies before this one.
+    fn start(&self) -> &[u8] {
+        match self.from {
+            Bound::Included(from) | Bound::Excluded(from) => from.max(self.prefix),
+            Bound::Unbounded => self.prefix,
+        }
+    }
+
+    /// As [`Query::overlay`], of a slot that is in order.
+    fn ordered(&self, part: &Part) -> Overlay {
+        let mut values = 0;
+        let held = part.cells.ordered(self.slot, self.start());
+        held.take_while(|(key, _)| key.starts_with(self.prefix))
+            .filter(|(key, _)| self.wants(key))
+            .take_while(|(_, value)| {
+                values += usize::from(value.is_some());
+                values <= self.limit
+            })
+            .map(|(key, value)| {
+                let value = value.map(Bytes::copy_from_slice);
+                (Bytes::copy_from_slice(key), value)
+            })
+            .collect()
     }
 
     /// The first values in memory, as many as are asked for, and the absences among them.
     fn overlay(&self, part: &Part) -> Overlay {
+        if self.slot >= ORDERED_SLOTS {
+            return self.ordered(part);
+        }
         let wanted = |slot, key| slot == self.slot && self.wants(key);
         let held = || {
             part.cells
@@ -98,11 +131,7 @@ impl Query<'_> {
 
     /// The first entries of the store behind of which memory says nothing.
     fn scan(&self, view: &dyn View, overlay: &Overlay) -> Result<BTreeMap<Bytes, Bytes>, Failure> {
-        let start = self
-            .after
-            .filter(|after| *after > self.prefix)
-            .unwrap_or(self.prefix);
-        let from = keys::encode_start(self.scope, self.slot, start);
+        let from = keys::encode_start(self.scope, self.slot, self.start());
         let to = keys::behind(&keys::encode_start(self.scope, self.slot, self.prefix));
         let mut found = BTreeMap::new();
         view.scan(Bound::Included(&from), to.as_deref(), &mut |key, value| {

@@ -8,6 +8,7 @@ use crate::live::Part;
 use crate::writer::Writer;
 use crate::{Scope, snapshot};
 use bytes::Bytes;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_env::metrics::Metrics;
@@ -305,16 +306,44 @@ impl Store {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(Bytes, Bytes)>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.scan(scope, slot, prefix, from, limit)
+    }
+
+    /// As [`Store::list`], from any bound on.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be read.
+    pub fn scan(
+        &self,
+        scope: Scope,
+        slot: u16,
+        prefix: &[u8],
+        from: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
         list(
             &self.inner.engine,
             &Query {
                 scope,
                 slot,
                 prefix,
-                after,
+                from,
                 limit,
             },
         )
+    }
+
+    /// Takes values of a slot away that nobody will look at again, in memory and behind it, and gives how
+    /// many were removed behind it. Blocks, for as long as reading all of the slot takes.
+    ///
+    /// Nothing of it is in the journal: `dead` must stay true of a value for ever once it is, whatever is
+    /// replayed, so that it makes no difference whether a value was taken away or is only passed over.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be read or written.
+    pub fn clean(&self, scope: Scope, slot: u16, dead: &dyn Fn(&[u8]) -> bool) -> Result<u64> {
+        self.inner.engine.clean(scope, slot, dead)
     }
 
     /// Forgets a function's state (its deletion is in the journal already). Space comes back in the

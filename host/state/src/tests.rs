@@ -1,5 +1,6 @@
 //! The whole crate against a plain model.
 
+mod cleaning;
 mod durability;
 mod model;
 mod objects;

@@ -21,3 +21,14 @@ pub const LISTED_ERRORS: usize = 100;
 pub const COMPONENT_BYTES: usize = 64 << 20;
 /// Most slots a function may declare: the packed batch carries one column entry per slot and key.
 pub const SLOTS: usize = 64;
+/// Largest value of a slot, list, or entry of a map: it travels with a batch as a whole.
+pub const STATE_VALUE_BYTES: usize = 1 << 20;
+/// Longest event key that maps and timers are kept by: it stands before each of their keys, twice as long at
+/// worst, and the store behind takes keys of 60,000 bytes in order.
+pub const STATE_KEY_BYTES: usize = 16 << 10;
+/// Longest key of an entry of a map, and longest tag of a timer, for the same reason.
+pub const ENTRY_KEY_BYTES: usize = 4 << 10;
+/// Most bytes of entries that one scan of a map gives a function; it asks again for more.
+pub const SCAN_BYTES: usize = 256 << 10;
+/// Most timers of one task: their order is kept in memory, about 200 bytes each.
+pub const TIMERS: usize = 1_000_000;

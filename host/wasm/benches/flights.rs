@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
 use tidemill_wasm::{
-    BatchPacker, Call, CallLimits, Command, Commands, HostServices, Instance, Sandbox, Settings,
+    BatchPacker, Call, CallLimits, Command, Commands, HostServices, Instance, MapScan, Sandbox,
+    Settings,
 };
 
 const BATCH: usize = 256;
@@ -35,8 +36,14 @@ fn main() {
 struct Nothing;
 
 impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Option<Vec<u8>> {
-        None
+    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
     }
     fn config(&self) -> &str {
         "{}"

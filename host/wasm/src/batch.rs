@@ -16,7 +16,32 @@ pub enum StateCell<'a> {
     Absent,
     /// This is stored.
     Value(&'a [u8]),
+    /// This is stored until a time, µs since 1970.
+    Until(i64, &'a [u8]),
 }
+
+/// In which time something lasts or is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Clock {
+    /// That of events.
+    Event,
+    /// That of their processing.
+    Processing,
+}
+
+/// How long the values of a slot last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotTtl {
+    /// In which time.
+    pub clock: Clock,
+    /// How long, in µs.
+    pub micros: i64,
+}
+
+/// A timer's row: flag of the row head.
+const TIMER: RowFlags = RowFlags(4);
+/// A timer in processing time.
+const PROCESSING: RowFlags = RowFlags(8);
 
 /// Lays out one batch in the packed form (`wit/README.md`). Reused from batch to batch.
 ///
@@ -30,6 +55,8 @@ pub struct BatchPacker {
     heads: Vec<u8>,
     offsets: Vec<u8>,
     ingest_times: Vec<u8>,
+    clock: Vec<u8>,
+    ttls: Vec<u8>,
     key_index: Vec<u8>,
     cells: Vec<u8>,
     payload: Vec<u8>,
@@ -46,6 +73,8 @@ impl BatchPacker {
             &mut self.heads,
             &mut self.offsets,
             &mut self.ingest_times,
+            &mut self.clock,
+            &mut self.ttls,
             &mut self.key_index,
             &mut self.cells,
             &mut self.payload,
@@ -54,9 +83,41 @@ impl BatchPacker {
         }
     }
 
+    /// Says how long the values of each slot last; called after `begin`, where one of them has an end.
+    pub fn ttls(&mut self, ttls: &[Option<SlotTtl>]) {
+        debug_assert_eq!(ttls.len(), self.slots, "one per slot");
+        for ttl in ttls {
+            let (clock, micros) = match ttl {
+                None => (0, 0),
+                Some(ttl) if ttl.clock == Clock::Event => (1, ttl.micros),
+                Some(ttl) => (2, ttl.micros),
+            };
+            self.ttls.extend_from_slice(&[clock, 0, 0, 0, 0, 0, 0, 0]);
+            self.ttls.extend_from_slice(&micros.to_le_bytes());
+        }
+    }
+
+    /// Gives the watermark at the turn of the next event. Called once per event, in order, or never.
+    pub fn clock(&mut self, watermark: i64) {
+        self.clock.extend_from_slice(&watermark.to_le_bytes());
+    }
+
+    /// Adds a timer that is due, as the event it is handed over as; see [`BatchPacker::push`].
+    pub fn timer(&mut self, timer: &Event<'_>, clock: Clock, key_index: u32) {
+        let flags = match clock {
+            Clock::Event => TIMER,
+            Clock::Processing => TIMER.with(PROCESSING),
+        };
+        self.row(timer, flags, key_index);
+    }
+
     /// Adds an event. `key_index` numbers the distinct keys of the batch from 0 in order of first
     /// appearance (ignored when the function has no slots).
     pub fn push(&mut self, event: &Event<'_>, key_index: u32) {
+        self.row(event, RowFlags::default(), key_index);
+    }
+
+    fn row(&mut self, event: &Event<'_>, flags: RowFlags, key_index: u32) {
         let row = &event.row;
         let key_at = self.payload.len();
         self.payload.extend_from_slice(row.key.unwrap_or_default());
@@ -65,7 +126,7 @@ impl BatchPacker {
             .extend_from_slice(row.value.unwrap_or_default());
         let headers_at = self.payload.len();
         self.payload.extend_from_slice(row.headers.as_bytes());
-        let mut flags = RowFlags::default();
+        let mut flags = flags;
         if row.key.is_some() {
             flags = flags.with(RowFlags::KEY);
         }
@@ -103,6 +164,12 @@ impl BatchPacker {
                     self.payload.extend_from_slice(value);
                     (narrow(at), narrow(value.len()))
                 }
+                StateCell::Until(expires, value) => {
+                    self.payload.extend_from_slice(&expires.to_le_bytes());
+                    let at = self.payload.len();
+                    self.payload.extend_from_slice(value);
+                    (narrow(at), narrow(value.len()))
+                }
             };
             self.cells.extend_from_slice(&at.to_le_bytes());
             self.cells.extend_from_slice(&len.to_le_bytes());
@@ -114,7 +181,9 @@ impl BatchPacker {
     pub fn finish(&mut self) -> &[u8] {
         let offsets_at = HEADER_BYTES + self.heads.len();
         let ingest_at = offsets_at + self.offsets.len();
-        let key_index_at = ingest_at + self.ingest_times.len();
+        let clock_at = ingest_at + self.ingest_times.len();
+        let slots_at = clock_at + self.clock.len();
+        let key_index_at = slots_at + self.ttls.len();
         let state_at = key_index_at + self.key_index.len().next_multiple_of(8);
         let payload_at = state_at + self.cells.len();
         let keyed = self.slots > 0;
@@ -128,6 +197,16 @@ impl BatchPacker {
             if keyed { narrow(state_at) } else { 0 },
             narrow(payload_at),
             narrow(self.payload.len()),
+            if self.clock.is_empty() {
+                0
+            } else {
+                narrow(clock_at)
+            },
+            if self.ttls.is_empty() {
+                0
+            } else {
+                narrow(slots_at)
+            },
         ];
 
         let out = &mut self.packed;
@@ -138,10 +217,11 @@ impl BatchPacker {
         for field in fields {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        out.resize(HEADER_BYTES, 0);
         out.extend_from_slice(&self.heads);
         out.extend_from_slice(&self.offsets);
         out.extend_from_slice(&self.ingest_times);
+        out.extend_from_slice(&self.clock);
+        out.extend_from_slice(&self.ttls);
         out.extend_from_slice(&self.key_index);
         out.resize(state_at, 0);
         out.extend_from_slice(&self.cells);
@@ -154,6 +234,8 @@ impl BatchPacker {
         let per_event = ROW_HEAD_BYTES + 8 + 8;
         HEADER_BYTES
             + self.count * per_event
+            + self.clock.len()
+            + self.ttls.len()
             + self.key_index.len().next_multiple_of(8)
             + self.cells.len()
             + self.payload.len()

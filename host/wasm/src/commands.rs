@@ -1,5 +1,6 @@
 //! Reading what a guest wants: outcomes per event and commands, checked before anything is believed.
 
+use crate::Clock;
 use tidemill_types::{Headers, Timestamp};
 
 mod check;
@@ -54,6 +55,45 @@ pub enum Command<'a> {
         /// The slot.
         slot: u16,
     },
+    /// Add to a counter of the event's key.
+    Add {
+        /// The slot.
+        slot: u16,
+        /// How much.
+        by: i64,
+    },
+    /// Set an entry of a map of the event's key.
+    Put {
+        /// The slot.
+        slot: u16,
+        /// The entry's key.
+        entry: &'a [u8],
+        /// Its new value.
+        value: &'a [u8],
+    },
+    /// Remove an entry of a map of the event's key.
+    Remove {
+        /// The slot.
+        slot: u16,
+        /// The entry's key.
+        entry: &'a [u8],
+    },
+    /// Set a timer of the event's key, in place of the one with the same tag.
+    SetTimer {
+        /// In which time.
+        clock: Clock,
+        /// When, µs since 1970.
+        due: i64,
+        /// Which.
+        tag: &'a [u8],
+        /// What it brings along.
+        payload: Option<&'a [u8]>,
+    },
+    /// Cancel a timer of the event's key.
+    CancelTimer {
+        /// Which.
+        tag: &'a [u8],
+    },
 }
 
 /// A checked answer of a guest. `processed` events have an outcome; if it is less than the batch's
@@ -73,6 +113,8 @@ pub enum Stop<'a> {
     Retry(&'a str),
     /// Stop the function.
     Fatal(&'a str),
+    /// Timers that earlier events of the batch set come first.
+    Timers,
 }
 
 impl<'a> Commands<'a> {
@@ -140,6 +182,28 @@ impl<'a> Commands<'a> {
                     value: head.value(payload),
                 },
                 Op::Delete => Command::Delete { slot: head.port },
+                Op::Add => Command::Add {
+                    slot: head.port,
+                    by: head.number(payload)?,
+                },
+                Op::Put => Command::Put {
+                    slot: head.port,
+                    entry: head.key(payload),
+                    value: head.value(payload),
+                },
+                Op::Remove => Command::Remove {
+                    slot: head.port,
+                    entry: head.key(payload),
+                },
+                Op::SetTimer => Command::SetTimer {
+                    clock: head.clock()?,
+                    due: head.time,
+                    tag: head.key(payload),
+                    payload: (head.flags & head::HAS_PAYLOAD != 0).then(|| head.value(payload)),
+                },
+                Op::CancelTimer => Command::CancelTimer {
+                    tag: head.key(payload),
+                },
                 Op::Reason | Op::StopReason => return None,
             };
             Some((head.event as usize, command))

@@ -18,9 +18,9 @@ mod sandbox;
 #[cfg(test)]
 mod golden;
 
-pub use batch::{BatchPacker, StateCell};
+pub use batch::{BatchPacker, Clock, SlotTtl, StateCell};
 pub use commands::{Command, Commands, Emit, Outcome, Stop};
 pub use sandbox::{
     Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
-    Sandbox, Settings,
+    MapScan, Sandbox, Settings,
 };

@@ -6,17 +6,19 @@ use crate::{Result, Shared, Time};
 use serde::de::DeserializeOwned;
 use std::cell::Cell;
 
-/// The surroundings of one event. Everything in it is the same when the event is handled again.
+/// The surroundings of one event. Everything in it is the same when the event is handled again. A function
+/// over whole batches asks it inside `each`; outside, it speaks of the batch's first event.
 pub struct Context<'a> {
     running: &'a Running<'a>,
-    random: Cell<u64>,
+    /// The event that numbers are drawn for, and how far they are.
+    random: Cell<Option<(u32, u64)>>,
 }
 
 impl<'a> Context<'a> {
     #[doc(hidden)]
     pub fn new(running: &'a Running<'a>) -> Self {
         Self {
-            random: Cell::new(mix(running.call().seed ^ mix(running.offset()))),
+            random: Cell::new(None),
             running,
         }
     }
@@ -26,11 +28,22 @@ impl<'a> Context<'a> {
         self.running.time()
     }
 
+    /// Processing time: when the event was received, or the timer's turn came. The same when the event is
+    /// handled again.
+    pub fn processing_time(&self) -> Time {
+        self.running.processing_time()
+    }
+
     /// The next random number of this event, drawn from (function, partition, offset): the same when
     /// the event is handled again, others for every event.
     pub fn random(&self) -> u64 {
-        let state = self.random.get().wrapping_add(GOLDEN);
-        self.random.set(state);
+        let event = self.running.near();
+        let state = match self.random.get() {
+            Some((of, state)) if of == event => state,
+            _ => mix(self.running.call().seed ^ mix(self.running.offset())),
+        };
+        let state = state.wrapping_add(GOLDEN);
+        self.random.set(Some((event, state)));
         mix(state)
     }
 
@@ -52,15 +65,16 @@ impl<'a> Context<'a> {
         self.running.config()
     }
 
-    /// The watermark: no event before it is expected any more; `None` while there is none.
+    /// The watermark when the event's turn came: no event before it is expected any more; `None` while
+    /// there is none.
     pub fn watermark(&self) -> Option<Time> {
-        let micros = self.running.call().watermark;
+        let micros = self.running.watermark_at(self.running.near());
         (micros != i64::MIN).then(|| Time::from_micros(micros))
     }
 
     /// How often this event was tried before. Not for deciding what to emit.
     pub fn attempt(&self) -> u32 {
-        if self.running.index() == 0 {
+        if self.running.near() == 0 {
             self.running.call().attempt
         } else {
             0

@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Any [`std::error::Error`] turns into one by `?` and then means *retry with backoff*; [`skip`],
 /// [`dead_letter`] and [`fatal`] say something else on purpose. Whatever it is, the event leaves no
 /// output and no state change; its neighbours' stay.
+#[derive(Clone)]
 pub struct Error {
     kind: Kind,
     message: Cow<'static, str>,

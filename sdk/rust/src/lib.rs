@@ -43,7 +43,9 @@
 extern crate self as tidemill;
 
 mod abi;
+mod batch;
 mod context;
+mod counter;
 #[cfg(not(target_arch = "wasm32"))]
 mod driver;
 mod error;
@@ -52,33 +54,43 @@ mod function;
 mod guest;
 #[doc(hidden)]
 pub mod log;
+mod map;
+mod map_key;
 mod output;
 mod state;
 mod time;
+mod timers;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod wasm;
 
+pub use batch::Batch;
 pub use context::Context;
+pub use counter::{Counter, StateList};
 #[cfg(not(target_arch = "wasm32"))]
-pub use driver::{DeadLetter, Driver, Emitted, Given};
+pub use driver::{DeadLetter, Driver, Emitted, Given, PendingTimer};
 pub use error::{Error, Result, dead_letter, fatal, skip};
 pub use event::{Bytes, Event, Headers, Key, Payload};
-pub use function::Function;
+#[doc(hidden)]
+pub use function::covers;
+pub use function::{Function, Slot, TimerHandler};
 #[doc(hidden)]
 pub use guest::Running;
 pub use log::{Level, LogLine};
+pub use map::{MapIter, StateMap};
+pub use map_key::{AsMapKey, MapKey};
 pub use output::{Emission, EmitKey, Emittable, Output};
 pub use serde_json::{Value, json};
 pub use state::{Shared, State};
-pub use tidemill_macros::function;
+pub use tidemill_macros::{function, on_timer};
 pub use time::{InvalidTime, Time};
+pub use timers::{Timer, Timers, When};
 
 /// What a function's file starts with: `use tidemill::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Bytes, Context, Event, Key, Output, Result, State, Time, Value, dead_letter, fatal, json,
-        skip,
+        Batch, Bytes, Context, Counter, Event, Key, Output, Result, State, StateList, StateMap,
+        Time, Timer, Timers, Value, When, dead_letter, fatal, json, skip,
     };
     #[cfg(not(target_arch = "wasm32"))]
     pub use crate::{Driver, Given};

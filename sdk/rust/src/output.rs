@@ -70,7 +70,7 @@ impl<'a, T> Output<'a, T> {
         append: impl FnOnce(&mut Vec<u8>) -> Result<HasValue, String>,
     ) -> Result<()> {
         let emit = Emit {
-            event: self.running.index(),
+            event: self.running.index()?,
             output: self.port,
             key,
             headers,

@@ -63,7 +63,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> State<'a, T> {
         let cell = self.running.cell(self.slot)?;
         self.running
             .overlay()
-            .put(cell, self.running.index(), Some(Rc::new(value)))
+            .put(cell, self.running.index()?, Some(Rc::new(value)))
     }
 
     /// Changes the value in place, starting from the default when nothing is stored; gives the changed
@@ -77,7 +77,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> State<'a, T> {
     {
         let cell = self.running.cell(self.slot)?;
         // Taken out while the author's code runs, so that it may use other slots meanwhile.
-        let mut value: Rc<T> = match self.running.overlay().take(cell, self.running.index())? {
+        let mut value: Rc<T> = match self.running.overlay().take(cell, self.running.index()?)? {
             Some(value) => value,
             None => Rc::new(T::default()),
         };
@@ -96,7 +96,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> State<'a, T> {
         let cell = self.running.cell(self.slot)?;
         self.running
             .overlay()
-            .put(cell, self.running.index(), None::<Rc<T>>)
+            .put(cell, self.running.index()?, None::<Rc<T>>)
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::ops::{Add, Sub};
 use std::str::FromStr;
+use std::time::Duration;
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -31,6 +33,26 @@ impl Time {
     /// Microseconds since 1970.
     pub const fn micros(self) -> i64 {
         self.0
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    /// So much later; the last time there is where it would pass it.
+    fn add(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Self;
+
+    /// So much earlier; the first time there is where it would pass it.
+    fn sub(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(micros))
     }
 }
 

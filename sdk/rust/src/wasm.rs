@@ -1,7 +1,7 @@
 //! The component's outside: what `wit/function.wit` declares, wired to the code that handles a batch.
 
 use crate::Function;
-use crate::guest::{self, Instance, Surroundings};
+use crate::guest::{self, Instance, MapPage, Surroundings};
 use crate::log::{Level, LogLine};
 
 mod bindings {
@@ -28,6 +28,14 @@ impl Surroundings for Host {
 
     fn input_topic(&self, input: u32) -> String {
         host::input_topic(input)
+    }
+
+    fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8> {
+        host::map_get(slot, key, entry)
+    }
+
+    fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8> {
+        host::map_scan(slot, key, page.prefix, page.from, page.behind, page.limit)
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) struct Report {
 
 /// What `carrier-delays` remembers, by carrier.
 pub(super) async fn carriers(client: &Client) -> Result<Map<String, Value>> {
-    let answer = state::list(client, "carrier-delays", "total", None, 1000).await?;
+    let query = [("slot", Some("total")), ("limit", Some("1000"))];
+    let answer = state::list(client, "carrier-delays", &query).await?;
     Ok(state::entries(&answer)
         .iter()
         .filter_map(|entry| Some((entry["key"].as_str()?.to_owned(), entry["value"].clone())))

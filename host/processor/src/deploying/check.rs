@@ -1,5 +1,6 @@
 //! What must be true before a deployment changes anything.
 
+use crate::KeepState;
 use crate::deployment::{by_key_topic, dead_letter_topic, limits};
 use crate::manifest::Manifest;
 use crate::nearest::did_you_mean;
@@ -9,7 +10,7 @@ use crate::topology::{Flow, cycle};
 use std::sync::Arc;
 use tidemill_log::Topic;
 use tidemill_types::{Error, ErrorKind, Result, TopicName};
-use tidemill_wasm::{Component, HostServices};
+use tidemill_wasm::{Component, HostServices, MapScan};
 
 /// A deployment that may go ahead.
 pub(crate) struct Checked {
@@ -27,10 +28,14 @@ pub(crate) async fn check(
     component: Component,
     manifest: Manifest,
     before: Option<&Record>,
+    state: KeepState,
 ) -> Result<Checked> {
     let input = input(inner, &manifest)?;
     own_topics(inner, &manifest, before)?;
     same_key(&manifest, before)?;
+    if state == KeepState::Keep {
+        same_state(&manifest, before)?;
+    }
     no_cycle(inner, &manifest)?;
     starts(inner, &component, &manifest).await?;
     Ok(Checked {
@@ -116,6 +121,41 @@ fn same_key(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
     ))
 }
 
+/// What lies in a slot can't be read as another kind, and its times not as another clock's.
+fn same_state(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
+    let Some(record) = before else { return Ok(()) };
+    let before = Manifest::resolve(None, Some(&record.manifest), &manifest.name)?;
+    for slot in &manifest.slots {
+        let place = format!("manifest, state.{}", slot.name);
+        let refuse = |what: String| {
+            let detail = format!(
+                "{what}; give the slot another name, or deploy with state=reset, which forgets all state"
+            );
+            Err(Error::invalid("invalid-manifest", detail))
+        };
+        if slot.ttl.is_some() && !record.stamped {
+            return refuse(format!(
+                "{place}.ttl: the function's values don't say when they were written, for it was first deployed by an earlier host"
+            ));
+        }
+        let Some(old) = before.slots.iter().find(|old| old.name == slot.name) else {
+            continue;
+        };
+        if old.kind != slot.kind {
+            let (old, new) = (old.kind.as_str(), slot.kind.as_str());
+            return refuse(format!(
+                "{place}.kind: it holds a {old}, which can't become a {new}"
+            ));
+        }
+        if old.ttl_time != slot.ttl_time {
+            return refuse(format!(
+                "{place}.ttl_time: its values have times of the other kind"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn no_cycle(inner: &Inner, manifest: &Manifest) -> Result<()> {
     let others = inner.manifests();
     let flows: Vec<Flow<'_>> = others.iter().map(flow).collect();
@@ -176,8 +216,14 @@ async fn starts(inner: &Inner, component: &Component, manifest: &Manifest) -> Re
 struct Nothing;
 
 impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Option<Vec<u8>> {
-        None
+    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
     }
     fn config(&self) -> &'static str {
         "{}"

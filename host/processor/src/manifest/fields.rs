@@ -144,6 +144,20 @@ impl<'a> Table<'a> {
             .transpose()
     }
 
+    /// Yes or no.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.get(key)
+            .map(|value| {
+                value.as_bool().ok_or_else(|| {
+                    refuse(
+                        &self.place_of(key),
+                        format!("this must be true or false, not {value}"),
+                    )
+                })
+            })
+            .transpose()
+    }
+
     /// A whole number within bounds.
     pub(super) fn whole(&self, key: &str, bounds: RangeInclusive<u32>) -> Result<Option<u32>> {
         self.get(key)

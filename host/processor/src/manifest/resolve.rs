@@ -1,24 +1,28 @@
 //! From a manifest's JSON to the checked [`Manifest`], every default filled in.
 
 use super::fields::{Table, refuse};
-use super::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotSpec, Start, Time};
+use super::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time};
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_log::Format;
 use tidemill_types::{ByteSize, FunctionName, Result, limits, parse_duration};
+use tidemill_wasm::Clock;
 
 const SECTIONS: [&str; 9] = [
     "function", "input", "output", "state", "time", "batch", "limits", "retry", "config",
 ];
-const KINDS: [&str; 4] = ["value", "list", "map", "counter"];
 const DAY: Duration = Duration::from_secs(86_400);
 const ZERO: Duration = Duration::ZERO;
 
 pub(super) fn resolve(source: Value, name: &FunctionName) -> Result<Manifest> {
     let root = Table::root(&source)?.known(&SECTIONS)?;
-    let function =
-        root.table("function")?
-            .known(&["name", "description", "outputs_order", "slots_order"])?;
+    let function = root.table("function")?.known(&[
+        "name",
+        "description",
+        "outputs_order",
+        "slots_order",
+        "timers",
+    ])?;
     function.parsed("name", |name| name.parse::<FunctionName>())?;
     let batch = root.table("batch")?.known(&["events", "bytes", "wait"])?;
     let limits = root
@@ -31,6 +35,7 @@ pub(super) fn resolve(source: Value, name: &FunctionName) -> Result<Manifest> {
         inputs: inputs(&root)?,
         outputs: outputs(&root, &function)?,
         slots: slots(&root, &function)?,
+        timers: function.flag("timers")?.unwrap_or(false),
         time: time(&root)?,
         batch_events: batch.whole("events", 1..=10_000)?.unwrap_or(256) as usize,
         batch_bytes: batch.size("bytes", kib(256), kib(1)..=ByteSize::mib(4))?,
@@ -146,33 +151,48 @@ fn slots(root: &Table<'_>, function: &Table<'_>) -> Result<Vec<SlotSpec>> {
     in_order(&tables, function, "slots_order", limits::SLOTS)?
         .into_iter()
         .map(|name| {
-            let table = tables.table(name)?.known(&["kind", "ttl"])?;
-            let kind = table.text("kind")?.unwrap_or("value");
-            let place = table.place_of("kind");
-            if !KINDS.contains(&kind) {
-                return Err(refuse(
-                    &place,
-                    format!("{kind:?} is not one of {}", KINDS.join(", ")),
-                ));
-            }
-            if kind != "value" {
-                return Err(refuse(
-                    &place,
-                    format!("only \"value\" works for now, {kind:?} comes later"),
-                ));
-            }
-            if table.parsed("ttl", parse_duration)?.is_some() {
-                return Err(refuse(
-                    &table.place_of("ttl"),
-                    "a time-to-live can't be kept yet; leave it out for now",
-                ));
-            }
+            let table = tables.table(name)?.known(&["kind", "ttl", "ttl_time"])?;
             Ok(SlotSpec {
                 name: name.into(),
-                kind: kind.into(),
+                kind: slot_kind(&table)?,
+                ttl: ttl(&table)?,
+                ttl_time: ttl_time(&table)?,
             })
         })
         .collect()
+}
+
+fn slot_kind(table: &Table<'_>) -> Result<SlotKind> {
+    let kind = table.text("kind")?.unwrap_or("value");
+    let known = SlotKind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind);
+    known.ok_or_else(|| {
+        let kinds = SlotKind::ALL.map(SlotKind::as_str).join(", ");
+        refuse(
+            &table.place_of("kind"),
+            format!("{kind:?} is not one of {kinds}"),
+        )
+    })
+}
+
+fn ttl(table: &Table<'_>) -> Result<Option<Duration>> {
+    if table.text("ttl")?.is_none() {
+        return Ok(None);
+    }
+    let bounds = Duration::from_millis(1)..=36_500 * DAY;
+    table.duration("ttl", DAY, bounds).map(Some)
+}
+
+fn ttl_time(table: &Table<'_>) -> Result<Clock> {
+    match table.text("ttl_time")? {
+        None | Some("event") => Ok(Clock::Event),
+        Some("processing") => Ok(Clock::Processing),
+        Some(other) => Err(refuse(
+            &table.place_of("ttl_time"),
+            format!("{other:?} is not \"event\" or \"processing\""),
+        )),
+    }
 }
 
 /// The names of a table of tables in the order in which the guest numbers them.

@@ -197,16 +197,20 @@ fn refusals_say_where_and_what() {
         ),
         (json!({"retry": {"attempts": 0}}), &["retry.attempts"]),
         (
-            json!({"state": {"seen": {"kind": "map"}}}),
-            &["state.seen.kind", "later"],
+            json!({"state": {"seen": {"ttl_time": "ingest"}}}),
+            &["state.seen.ttl_time", "processing"],
+        ),
+        (
+            json!({"function": {"timers": "yes"}}),
+            &["function.timers", "true or false"],
         ),
         (
             json!({"state": {"seen": {"kind": "heap"}}}),
             &["state.seen.kind", "counter"],
         ),
         (
-            json!({"state": {"seen": {"ttl": "1d"}}}),
-            &["state.seen.ttl"],
+            json!({"state": {"seen": {"ttl": "0s"}}}),
+            &["state.seen.ttl", "outside"],
         ),
         (
             json!({"output": {"out": {}}}),
@@ -238,4 +242,36 @@ fn refusals_say_where_and_what() {
     }
     assert!(Manifest::resolve(None, None, &name()).is_err());
     assert!(Manifest::resolve(Some("{"), None, &name()).is_err());
+}
+
+#[test]
+fn slots_have_kinds_and_ends() {
+    let mut manifest = least();
+    manifest["function"] = json!({"slots_order": ["d", "a", "b", "c"], "timers": true});
+    manifest["state"] = json!({
+        "a": {"kind": "map", "ttl": "30d"},
+        "b": {"kind": "counter", "ttl": "1h", "ttl_time": "processing"},
+        "c": {"kind": "list"},
+        "d": {},
+    });
+    let read = read(manifest).expect("valid");
+    let shown: Vec<_> = read
+        .slots
+        .iter()
+        .map(|slot| (slot.name.as_str(), slot.kind, slot.slot_ttl()))
+        .collect();
+    let ttl = |clock, hours: i64| {
+        let micros = hours * 3_600_000_000;
+        Some(SlotTtl { clock, micros })
+    };
+    assert_eq!(
+        shown,
+        [
+            ("d", SlotKind::Value, None),
+            ("a", SlotKind::Map, ttl(Clock::Event, 720)),
+            ("b", SlotKind::Counter, ttl(Clock::Processing, 1)),
+            ("c", SlotKind::List, None),
+        ]
+    );
+    assert!(read.timers);
 }

@@ -137,6 +137,11 @@ impl Inner {
             .collect()
     }
 
+    /// Looks at every function.
+    pub(crate) fn each(&self, look: impl FnMut(&Function)) {
+        self.lock().values().for_each(look);
+    }
+
     /// Reports of all functions that aren't deleted.
     pub(crate) fn reports(&self) -> Vec<FunctionReport> {
         self.lock()

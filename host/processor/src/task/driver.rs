@@ -2,6 +2,7 @@
 
 use super::{Slice, Start, Task, View};
 use crate::parts::Parts;
+use crate::stored::TIMERS;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
@@ -141,42 +142,74 @@ async fn wait(
     slice: Slice,
     follower: &mut Follower,
 ) -> Result<(), End> {
-    match slice {
-        Slice::More => {}
-        Slice::Idle => idle(parts, task, follower).await?,
-        Slice::Read => read(parts, task, follower).await?,
-        Slice::Load(missing) => {
-            let (state, scope) = (parts.state.clone(), task.scope());
-            let loaded = tokio::task::spawn_blocking(move || state.load(scope, &missing)).await;
-            match loaded {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => pause(parts, task, error).await?,
-                Err(_) => return Err(End::Closed),
+    let mut next = Some(slice);
+    while let Some(slice) = next.take() {
+        match slice {
+            Slice::More => {}
+            Slice::Idle => idle(parts, task, follower).await?,
+            Slice::Read => next = read(parts, task).await?,
+            Slice::Load(missing) => {
+                let (state, scope) = (parts.state.clone(), task.scope());
+                let load = move || state.load(scope, &missing);
+                apart(parts, task, load).await?;
             }
+            Slice::Timers => {
+                let (state, scope) = (parts.state.clone(), task.scope());
+                let list = move || state.list(scope, TIMERS, b"", None, usize::MAX);
+                if let Some(stored) = apart(parts, task, list).await? {
+                    task.timers_read(stored)?;
+                }
+            }
+            Slice::Storage(error) => pause(parts, task, error).await?,
+            Slice::Room => parts.log.room().await,
+            Slice::Pause(pause) => {
+                parts.clock.sleep(pause).await;
+                task.waited();
+            }
+            Slice::Stop(why) => return Err(End::Stands(why)),
+            Slice::Fault(error) => return Err(error.into()),
         }
-        Slice::Room => parts.log.room().await,
-        Slice::Pause(pause) => {
-            parts.clock.sleep(pause).await;
-            task.waited();
-        }
-        Slice::Stop(why) => return Err(End::Stands(why)),
-        Slice::Fault(error) => return Err(error.into()),
     }
     parts.state.room().await;
     Ok(())
 }
 
-/// Waits for events; an instance that isn't used for long goes.
+/// Reads state beside the tasks, for it may wait for the disk. `None`: it can't be read now, and that was
+/// waited for.
+async fn apart<T: Send + 'static>(
+    parts: &Parts,
+    task: &Task,
+    read: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<Option<T>, End> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(found)) => Ok(Some(found)),
+        Ok(Err(error)) => pause(parts, task, error).await.map(|()| None),
+        Err(_) => Err(End::Closed),
+    }
+}
+
+/// Waits for events, or for a timer in processing time; an instance that isn't used for long goes.
 async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
     let position = task.position();
+    let due = task.until_timer();
     let moved = loop {
         let moved = follower.moved(position);
-        if !task.is_warm() {
-            break moved.await;
-        }
+        let rest = async {
+            match task.is_warm() {
+                true => parts.clock.sleep(IDLE).await,
+                false => std::future::pending().await,
+            }
+        };
+        let timer = async {
+            match due {
+                Some(due) => parts.clock.sleep(due).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             moved = moved => break moved,
-            () = parts.clock.sleep(IDLE) => task.rest(),
+            () = timer => return Ok(()),
+            () = rest => task.rest(),
         }
     };
     let end = moved.map_err(|_| End::Closed)?;
@@ -187,25 +220,23 @@ async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result
     Ok(())
 }
 
-async fn read(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
+/// Reads what isn't in memory; gives what there is to wait for then.
+async fn read(parts: &Parts, task: &mut Task) -> Result<Option<Slice>, End> {
     match parts
         .log
         .read(task.at(), task.position(), task.fetch_limit())
         .await
     {
-        Ok(read) => match task.fetched(read) {
-            Some(Slice::Idle) => idle(parts, task, follower).await,
-            _ => Ok(()),
-        },
+        Ok(read) => Ok(task.fetched(read)),
         Err(error) if error.kind == ErrorKind::OutOfRange => {
             let start = parts.log.range(task.at())?.start;
             match start > task.position() {
                 true => task.cut_off(start),
                 false => return Err(error.into()),
             }
-            Ok(())
+            Ok(None)
         }
-        Err(error) => pause(parts, task, error).await,
+        Err(error) => pause(parts, task, error).await.map(|()| None),
     }
 }
 

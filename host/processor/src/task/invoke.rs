@@ -7,16 +7,24 @@ use crate::dead_letter::Cause;
 use crate::deployment::Deployment;
 use crate::effects::Run;
 use crate::keys::KeyNumbers;
+use crate::manifest::SlotKind;
+use crate::note::Note;
 use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::services::Services;
+use crate::stored::Slots;
+use crate::timers::Timers;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
-use tidemill_types::Result;
+use tidemill_types::{Error, Result};
 use tidemill_wasm::{
     BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLevel, LogLine, StateCell, Stop,
 };
+
+/// Timers draw other random numbers than events.
+const TIMER_SEED: u64 = 0x7469_6d65_7273_0001;
 
 /// The live copy of a component and the buffers its calls use.
 pub(super) struct Guest {
@@ -30,6 +38,10 @@ pub(super) struct Guest {
     keys: Vec<u32>,
     /// For each distinct key: the first row that has it.
     first_rows: Vec<usize>,
+    /// Watermark at the turn of each sent row; empty where nothing is kept.
+    clock: Vec<i64>,
+    /// For each distinct key and slot, what a counter holds; empty without counters.
+    counts: Vec<Option<i64>>,
     seed: u64,
     told_keyless: bool,
 }
@@ -44,6 +56,8 @@ impl Guest {
             sent: Vec::new(),
             keys: Vec::new(),
             first_rows: Vec::new(),
+            clock: Vec::new(),
+            counts: Vec::new(),
             seed: seed(deployment.name.as_str(), partition),
             told_keyless: false,
         }
@@ -58,19 +72,28 @@ impl Guest {
         self.packer = BatchPacker::default();
     }
 
-    /// Chooses the rows to send and numbers their keys. A function with state gets no events without
-    /// a key. Answers how many were left out.
-    fn choose(&mut self, pending: &Pending, rows: Range<usize>, stateful: bool) -> usize {
+    /// Chooses the rows to send and numbers their keys. A function that keeps something by key gets no
+    /// events without one. Answers how many were left out.
+    fn choose(
+        &mut self,
+        pending: &Pending,
+        rows: Range<usize>,
+        slots: &Slots,
+        time: Clocks,
+    ) -> usize {
         let all = rows.len();
         self.sent.clear();
         self.keys.clear();
         self.first_rows.clear();
-        if !stateful {
+        self.clock.clear();
+        if !slots.keyed() {
             self.sent.extend(rows);
             return 0;
         }
         self.numbers.begin(all);
+        let mut time = time;
         for row in rows {
+            let watermark = time.turn_of(pending, row);
             let Some(key) = pending.key(row) else {
                 continue;
             };
@@ -82,6 +105,7 @@ impl Guest {
             }
             self.sent.push(row);
             self.keys.push(number);
+            self.clock.push(watermark);
         }
         all - self.sent.len()
     }
@@ -93,15 +117,25 @@ impl Guest {
         pending: &Pending,
         state: &Store,
         scope: Scope,
-        slots: &[u16],
+        slots: &Slots,
     ) -> Result<Vec<Missing>> {
-        self.packer.begin(slots.len());
+        self.packer.begin(slots.list.len());
+        if !slots.ttls.is_empty() {
+            self.packer.ttls(&slots.ttls);
+        }
         for (at, row) in self.sent.iter().enumerate() {
             let (event, _) = pending.event(*row)?;
             let number = self.keys.get(at).copied().unwrap_or_default();
-            self.packer.push(&event, number);
+            match pending.timers_of() {
+                None => self.packer.push(&event, number),
+                Some(clock) => self.packer.timer(&event, clock, number),
+            }
+            if slots.clocked() {
+                self.packer.clock(self.clock[at]);
+            }
         }
-        if slots.is_empty() {
+        self.counts.clear();
+        if slots.list.is_empty() {
             return Ok(Vec::new());
         }
         Ok(state.read(scope, |reader| self.pack_state(pending, reader, slots)))
@@ -111,19 +145,37 @@ impl Guest {
         &mut self,
         pending: &Pending,
         reader: &Reader<'_>,
-        slots: &[u16],
+        slots: &Slots,
     ) -> Vec<Missing> {
         let mut missing = Vec::new();
-        let mut cells = Vec::with_capacity(slots.len());
+        let mut cells = Vec::with_capacity(slots.list.len());
+        let counts = slots.list.iter().any(|slot| slot.kind == SlotKind::Counter);
         for row in &self.first_rows {
             let key = pending.key(*row).unwrap_or_default();
             cells.clear();
-            for slot in slots {
-                match reader.get(*slot, key) {
-                    Ok(Some(value)) => cells.push(StateCell::Value(value)),
-                    Ok(None) => cells.push(StateCell::Absent),
-                    Err(wanted) => missing.push(wanted),
+            for slot in &slots.list {
+                // The entries of a map are asked for one by one.
+                let stored = match slot.kind {
+                    SlotKind::Map => Ok(None),
+                    _ => reader.get(slot.number, key),
+                };
+                let opened = match stored {
+                    Ok(stored) => stored.map(|stored| slots.open(slot, stored)),
+                    Err(wanted) => {
+                        missing.push(wanted);
+                        continue;
+                    }
+                };
+                if counts {
+                    self.counts.push(count(opened.map(|opened| opened.value)));
                 }
+                cells.push(match opened {
+                    None => StateCell::Absent,
+                    Some(opened) if slot.ttl.is_some() => {
+                        StateCell::Until(opened.expires, opened.value)
+                    }
+                    Some(opened) => StateCell::Value(opened.value),
+                });
             }
             if missing.is_empty() {
                 self.packer.state(&cells);
@@ -133,11 +185,40 @@ impl Guest {
     }
 }
 
+/// What a counter holds; `None`: no number.
+fn count(stored: Option<&[u8]>) -> Option<i64> {
+    match stored {
+        None => Some(0),
+        Some(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+    }
+}
+
+/// How far time is at the turns of events, one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Clocks {
+    pub(super) note: Note,
+    pub(super) disorder: Duration,
+    pub(super) max_future: Duration,
+}
+
+impl Clocks {
+    /// The watermark at the turn of a row; the next row's turn comes after it.
+    pub(super) fn turn_of(&mut self, pending: &Pending, row: usize) -> i64 {
+        let watermark = self.note.watermark_micros(self.disorder);
+        if pending.timers_of().is_none() {
+            let (time, received) = pending.times(row);
+            self.note.observe(time, received, self.max_future);
+        }
+        watermark
+    }
+}
+
 impl Task {
     pub(super) fn invoke(&mut self, rows: Range<usize>, attempt: u32) -> Option<Slice> {
+        let time = self.clocks();
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
-        let left_out = self.guest.choose(pending, rows.clone(), !slots.is_empty());
+        let left_out = self.guest.choose(pending, rows.clone(), slots, time);
         let scope = self.scope();
         match self.guest.pack(pending, &self.parts.state, scope, slots) {
             Ok(missing) if missing.is_empty() => {}
@@ -153,10 +234,21 @@ impl Task {
         match self.call(attempt) {
             Ok(answer) => self.answered(rows, attempt, &answer),
             Err(Called::Unstartable(why)) => Some(Slice::Stop(why)),
+            Err(Called::Unreadable(error)) => Some(Slice::Storage(error)),
             Err(Called::Failed(cause)) => {
                 self.failed(rows, cause);
                 None
             }
+        }
+    }
+
+    /// How far time is before the next event.
+    pub(super) fn clocks(&self) -> Clocks {
+        let time = &self.deployment.manifest.time;
+        Clocks {
+            note: self.note,
+            disorder: time.disorder,
+            max_future: time.max_future,
         }
     }
 
@@ -183,15 +275,13 @@ impl Task {
             }
         };
         let disorder = deployment.manifest.time.disorder;
+        let timers = self.pending.as_ref().and_then(Pending::timers_of);
         let call = Call {
             input: 0,
             partition: self.at.partition,
             attempt,
-            watermark: self
-                .note
-                .watermark(disorder)
-                .map_or(i64::MIN, |time| time.micros()),
-            seed: self.guest.seed,
+            watermark: self.note.watermark_micros(disorder),
+            seed: self.guest.seed ^ timers.map_or(0, |_| TIMER_SEED),
         };
         let begun = self.parts.clock.elapsed();
         let answer = instance.on_batch(call, self.guest.packer.finish());
@@ -204,25 +294,20 @@ impl Task {
         for line in lines {
             self.keep_line(line);
         }
-        answer.map_err(|failure| Called::Failed(failure.into()))
+        answer.map_err(|failure| match self.guest.services.take_unreadable() {
+            Some(error) => Called::Unreadable(error),
+            None => Called::Failed(failure.into()),
+        })
     }
 
     fn answered(&mut self, rows: Range<usize>, attempt: u32, answer: &[u8]) -> Option<Slice> {
         let pending = self.pending.as_ref()?;
-        let (slots, outputs) = (self.deployment.slots.len(), self.deployment.outputs.len());
+        let slots = self.deployment.slots.list.len();
+        let outputs = self.deployment.outputs.len();
         let commands = match Commands::parse(answer, self.guest.sent.len(), slots, outputs) {
             Ok(commands) => commands,
             Err(wrong) => {
-                self.guest.instance = None;
-                let message = format!("the function's answer makes no sense: {wrong}");
-                self.failed(
-                    rows,
-                    Failure {
-                        kind: FailureKind::Trap,
-                        message,
-                    }
-                    .into(),
-                );
+                self.nonsense(rows, &wrong);
                 return None;
             }
         };
@@ -230,10 +315,14 @@ impl Task {
             rows: rows.clone(),
             sent: &self.guest.sent,
             keys: &self.guest.keys,
+            clock: &self.guest.clock,
+            counts: &self.guest.counts,
+            timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
         };
         let then = match commands.stopped() {
-            None => Then::Go,
+            // Timers that come first are found when the next row's turn comes.
+            None | Some(Stop::Timers) => Then::Go,
             Some(Stop::Retry(why)) => Then::Retry(Cause::guest(why)),
             Some(Stop::Fatal(why)) => {
                 let row = self.guest.sent.get(commands.processed()).copied();
@@ -252,13 +341,23 @@ impl Task {
         }
     }
 
+    /// An answer that breaks the contract is treated like a trap.
+    pub(super) fn nonsense(&mut self, rows: Range<usize>, wrong: &str) {
+        self.guest.instance = None;
+        let failure = Failure {
+            kind: FailureKind::Trap,
+            message: format!("the function's answer makes no sense: {wrong}"),
+        };
+        self.failed(rows, failure.into());
+    }
+
     fn keep_line(&self, line: LogLine) {
         let row = self.guest.sent.get(line.event as usize).copied();
         let found = row.and_then(|row| self.pending.as_ref()?.event(row).ok());
         let (partition, offset) = match found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
-            Some((event, None)) => (self.at.partition, event.offset),
-            None => (self.at.partition, self.position),
+            Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
+            _ => (self.at.partition, self.position),
         };
         let level = match line.level {
             LogLevel::Trace => "trace",
@@ -284,7 +383,7 @@ impl Task {
         }
         let place = self.place(first);
         self.warn(format!(
-            "events without a key are skipped, for this function keeps state by key; the first one was seen with or after {place}. Give the topic a key, or the function's input a `key` pointer."
+            "events without a key are skipped, for this function keeps state or timers by key; the first one was seen with or after {place}. Give the topic a key, or the function's input a `key` pointer."
         ));
     }
 }
@@ -293,6 +392,8 @@ impl Task {
 enum Called {
     /// There is no instance to call.
     Unstartable(String),
+    /// State that it asked for can't be read now.
+    Unreadable(Error),
     /// The call failed.
     Failed(Cause),
 }

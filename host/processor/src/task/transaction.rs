@@ -5,6 +5,7 @@ use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
 use crate::note::Note;
 use crate::record::Role;
+use crate::timers::TimerChange;
 use std::ops::Range;
 use std::time::Duration;
 use tidemill_log::Draft;
@@ -18,6 +19,8 @@ pub(super) struct Prepared {
     pub(super) draft: Draft,
     pub(super) section: Vec<u8>,
     pub(super) note: Note,
+    /// Timers set and gone.
+    pub(super) timers: Vec<TimerChange>,
     pub(super) position: u64,
     /// Rows of the batch it gives a fate to.
     pub(super) rows: usize,
@@ -49,6 +52,10 @@ impl Task {
             }
             Err(Refusal::Apart(row)) => {
                 self.pending.as_mut()?.attempts.set_apart(run, row);
+                None
+            }
+            Err(Refusal::Nonsense(wrong)) => {
+                self.nonsense(run, &wrong);
                 None
             }
             Err(Refusal::TooLarge) => {
@@ -95,6 +102,7 @@ impl Task {
             draft,
             section,
             note: effects.note,
+            timers: effects.timers,
             position,
             rows: effects.rows,
             then,
@@ -109,12 +117,22 @@ impl Task {
             &[prepared.section.as_slice()]
         };
         match self.parts.commit(prepared.draft, sections) {
-            Ok(_ticket) => self.committed(
-                &prepared.note,
-                prepared.position,
-                prepared.rows,
-                prepared.then,
-            ),
+            Ok(_ticket) => {
+                let timers = std::mem::take(&mut prepared.timers);
+                let sets = timers.iter().any(|change| change.set.is_some());
+                let goes_on = matches!(prepared.then, Then::Go);
+                self.follow(timers);
+                let slice = self.committed(
+                    &prepared.note,
+                    prepared.position,
+                    prepared.rows,
+                    prepared.then,
+                );
+                if sets && goes_on {
+                    self.look_again();
+                }
+                slice
+            }
             Err((error, Some(draft))) => {
                 let slice = match error.kind {
                     ErrorKind::Busy => Slice::Room,

@@ -14,7 +14,7 @@ const KEYS: u64 = 20;
 const PARTITIONS: u32 = 2;
 
 /// Opens again after a crash; what was going on may take a moment to end.
-async fn reopen(dir: &Path) -> Host {
+pub(crate) async fn reopen(dir: &Path) -> Host {
     let clock = Clock::system();
     for _ in 0..2_000 {
         match Host::try_open(dir).await {
@@ -115,9 +115,10 @@ async fn check(host: &Host, sent: &BTreeMap<(u32, String), u64>) {
     assert!(emitted.is_empty());
     let stored = host
         .processor
-        .state_list("f", "count", b"", None, 10_000)
+        .state_list("f", "count", None, b"", None, 10_000)
         .await
-        .expect("lists");
+        .expect("lists")
+        .entries;
     let stored: BTreeMap<_, _> = stored
         .iter()
         .map(|entry| {

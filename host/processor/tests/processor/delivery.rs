@@ -126,23 +126,24 @@ async fn counts_per_key_follow_each_other_across_batches_and_restarts() {
     assert_eq!(counts, (1..=21).collect::<Vec<u64>>());
     let listed = host
         .processor
-        .state_list("f", "count", b"", None, 10)
+        .state_list("f", "count", None, b"", None, 10)
         .await
         .expect("lists");
     let listed: Vec<_> = listed
+        .entries
         .iter()
         .map(|entry| (&entry.key[..], number(&entry.value)))
         .collect();
     assert_eq!(listed, [(b"a".as_slice(), 21), (b"b", 10)]);
     let after = host
         .processor
-        .state_list("f", "count", b"", Some((0, "a".into())), 10)
+        .state_list("f", "count", None, b"", Some((0, "a".into())), 10)
         .await;
-    assert_eq!(after.expect("lists").len(), 1);
+    assert_eq!(after.expect("lists").entries.len(), 1);
     assert_eq!(host.count("f", "nobody").await, None);
     let missing = host
         .processor
-        .state_get("f", "cuont", b"a")
+        .state_get("f", "cuont", b"a", None)
         .await
         .expect_err("no such slot");
     assert_eq!(missing.code, "slot-not-found");
@@ -203,10 +204,11 @@ async fn little_room_and_a_short_memory_slow_it_down_and_lose_nothing() {
     );
     let listed = host
         .processor
-        .state_list("f", "count", b"", None, 10)
+        .state_list("f", "count", None, b"", None, 10)
         .await
         .expect("lists");
     let listed: Vec<_> = listed
+        .entries
         .iter()
         .map(|entry| (entry.partition, number(&entry.value)))
         .collect();

@@ -216,3 +216,24 @@ async fn outputs_that_are_not_json_are_dead_letters_and_leave_no_state() {
     assert_eq!(letters[1].headers["tidemill-offset"], "3");
     host.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_a_slot_for_what_it_is_not_breaks_the_contract() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    host.topic("in", 1, Format::Bytes).await;
+    let mut manifest = counting(json!({}));
+    manifest["state"]["count"]["kind"] = json!("map");
+    host.deploy("f", manifest).await;
+    host.send("in", 0, &[(Some("a"), "e"), (Some("a"), "c")])
+        .await;
+    let report = host.caught_up("f").await;
+    assert_eq!(
+        (report.counts.effective, report.counts.dead_lettered),
+        (1, 1)
+    );
+    let letter = host.read("f.dead-letters").await.remove(0);
+    let why = &letter.headers["tidemill-error"];
+    assert!(why.contains("slot \"count\" is a map"), "{why}");
+    host.close().await;
+}

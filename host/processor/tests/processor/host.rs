@@ -71,6 +71,15 @@ impl Host {
         dir: &Path,
         change: impl FnOnce(&mut tidemill_log::Settings),
     ) -> Result<Self> {
+        Self::open_small(dir, ByteSize::mib(16), change).await
+    }
+
+    /// With so much memory for state, half of it waiting to be written back, and other settings of the log.
+    pub(crate) async fn open_small(
+        dir: &Path,
+        memory: ByteSize,
+        change: impl FnOnce(&mut tidemill_log::Settings),
+    ) -> Result<Self> {
         let metrics = Metrics::default();
         let (clock, random) = (Clock::system(), Random::seeded(7));
         let folder = dir.join("objects");
@@ -78,8 +87,8 @@ impl Host {
         let objects = Objects::open(folder.to_str().expect("UTF-8"), &[])?;
         let state = tidemill_state::Settings {
             dir: dir.join("state"),
-            memory_bytes: ByteSize::mib(16),
-            dirty_bytes: ByteSize::mib(8),
+            memory_bytes: memory,
+            dirty_bytes: ByteSize(memory.0 / 2),
         };
         let state = Store::open(state, &metrics)?;
         let mut settings = tidemill_log::Settings {
@@ -161,6 +170,27 @@ impl Host {
         self.commit(draft).await;
     }
 
+    /// Sends events with keys and times (in µs) to a partition; durable when it returns.
+    pub(crate) async fn send_at(
+        &self,
+        topic: &str,
+        partition: u32,
+        events: &[(&str, i64, String)],
+    ) {
+        let topic = self.log.topic(topic).expect("the topic exists");
+        let mut rows = PackedRows::default();
+        for (key, time, value) in events {
+            let (key, time) = (Some(key.as_bytes()), Timestamp::from_micros(*time));
+            rows.push(time, key, Some(value.as_bytes()), [])
+                .expect("it fits");
+        }
+        let mut draft = Draft::new();
+        draft
+            .append(topic.id, &rows, &vec![partition; rows.len()])
+            .expect("it fits");
+        self.commit(draft).await;
+    }
+
     /// Sends a tombstone to partition 0; durable when it returns.
     pub(crate) async fn tombstone(&self, topic: &str, key: &str) {
         let topic = self.log.topic(topic).expect("the topic exists");
@@ -231,10 +261,20 @@ impl Host {
         manifest: Value,
         state: KeepState,
     ) -> Result<Deployed> {
+        self.deploy_guest(name, scripted(), manifest, state).await
+    }
+
+    pub(crate) async fn deploy_guest(
+        &self,
+        name: &str,
+        component: Vec<u8>,
+        manifest: Value,
+        state: KeepState,
+    ) -> Result<Deployed> {
         self.processor
             .deploy(Deploy {
                 name: name.parse().expect("a name"),
-                component: scripted().into(),
+                component: component.into(),
                 manifest: Some(manifest),
                 start: None,
                 state,
@@ -289,7 +329,7 @@ impl Host {
     pub(crate) async fn count(&self, name: &str, key: &str) -> Option<u64> {
         match self
             .processor
-            .state_get(name, "count", key.as_bytes())
+            .state_get(name, "count", key.as_bytes(), None)
             .await
         {
             Ok(entry) => Some(number(&entry.value)),

@@ -9,11 +9,17 @@
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
+#[path = "../../../../tests/guests/built.rs"]
+mod built;
+
+mod batches;
 mod by_key;
 mod crash;
 mod delivery;
 mod failures;
 mod host;
 mod keeping;
+mod kept;
 mod life;
 mod snapshots;
+mod timers;

@@ -26,7 +26,7 @@ fn manifest(manifest: &Manifest) -> Map<String, Value> {
     let slots: Map<_, _> = manifest
         .slots
         .iter()
-        .map(|slot| (slot.name.clone(), json!(slot.kind)))
+        .map(|slot| (slot.name.clone(), json!(slot.kind.as_str())))
         .collect();
     shown.insert("state".into(), slots.into());
     // Nothing can be granted yet that would make a function depend on the outside.
@@ -94,6 +94,7 @@ fn task(task: &TaskReport) -> Value {
         "lag_seconds": task.lag_seconds,
         "cut_off": task.cut_off,
         "watermark": task.watermark.map(|time| time.to_string()),
+        "timers": task.timers,
         "status": status(task.status),
         "status_reason": task.status_reason,
     })
@@ -110,6 +111,8 @@ fn counts(counts: &Counts) -> Value {
         "effective": counts.effective,
         "cut_off": counts.cut_off,
         "retrying": counts.retrying,
+        "timers": counts.timers,
+        "timers_dead_lettered": counts.timers_dead_lettered,
     })
 }
 

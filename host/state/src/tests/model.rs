@@ -5,7 +5,9 @@ use crate::behind::{Fault, Map};
 use crate::engine::{Place, Step as Stepped};
 use crate::live::Load;
 use crate::store::Folder;
-use crate::{Change, Changes, ChangesReader, Intent, Missing, Scope, Store, keys, snapshot};
+use crate::{
+    Change, Changes, ChangesReader, Intent, Missing, ORDERED_SLOTS, Scope, Store, keys, snapshot,
+};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -49,10 +51,14 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(0xff)], 0..3)
 }
 
+fn slot() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(0), Just(ORDERED_SLOTS)]
+}
+
 fn own() -> impl Strategy<Value = Own> {
     prop_oneof![
-        8 => (0..2u16, key(), proptest::collection::vec(any::<u8>(), 0..20)).prop_map(|(slot, key, value)| Own::Set(slot, key, value)),
-        4 => (0..2u16, key()).prop_map(|(slot, key)| Own::Delete(slot, key)),
+        8 => (slot(), key(), proptest::collection::vec(any::<u8>(), 0..20)).prop_map(|(slot, key, value)| Own::Set(slot, key, value)),
+        4 => (slot(), key()).prop_map(|(slot, key)| Own::Delete(slot, key)),
         1 => Just(Own::Clear),
     ]
 }
@@ -64,9 +70,9 @@ fn step() -> impl Strategy<Value = Step> {
         8 => at.clone().prop_map(Step::Apply),
         4 => any::<Index>().prop_map(Step::Durable),
         4 => Just(Step::WriteBack),
-        2 => (at.clone(), proptest::collection::vec((0..2u16, key()), 1..4)).prop_map(|(at, keys)| Step::LoadBegins(at, keys)),
+        2 => (at.clone(), proptest::collection::vec((slot(), key()), 1..4)).prop_map(|(at, keys)| Step::LoadBegins(at, keys)),
         2 => Just(Step::LoadEnds),
-        2 => (at, 0..2u16, key(), proptest::option::of(key()), 1..5usize).prop_map(|(at, slot, prefix, after, limit)| Step::List(at, slot, prefix, after, limit)),
+        2 => (at, slot(), key(), proptest::option::of(key()), 1..5usize).prop_map(|(at, slot, prefix, after, limit)| Step::List(at, slot, prefix, after, limit)),
         1 => any::<bool>().prop_map(Step::Fault),
         1 => Just(Step::Crash),
         1 => Just(Step::Snapshot),
@@ -319,8 +325,8 @@ impl<'a> Run<'a> {
                 (0, &b"a"[..]),
                 (0, b"b"),
                 (0, b""),
-                (1, b"ab"),
-                (1, b"\xff"),
+                (ORDERED_SLOTS, b"ab"),
+                (ORDERED_SLOTS, b"\xff"),
                 (0, b"\xff\xff"),
             ] {
                 let expected = self

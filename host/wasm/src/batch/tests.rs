@@ -34,6 +34,42 @@ fn batches_have_golden_bytes() {
 }
 
 #[test]
+fn batches_with_ends_clocks_and_timers_have_golden_bytes() {
+    let time: Timestamp = "2013-01-01T10:15:00Z".parse().expect("a time");
+    let start = time.micros();
+    let key = Some(b"UA".as_slice());
+    let mut rows = PackedRows::default();
+    rows.push(time, key, Some(b"1"), []).expect("push");
+    let second = Timestamp::from_micros(start + 1_000_000);
+    rows.push(second, key, Some(b"2"), []).expect("push");
+    let mut packer = BatchPacker::default();
+    packer.begin(2);
+    let ttl = SlotTtl {
+        clock: Clock::Event,
+        micros: 60_000_000,
+    };
+    packer.ttls(&[Some(ttl), None]);
+    for (row, watermark) in [(0, i64::MIN), (1, start - 1)] {
+        packer.push(&event(&rows, row, 12 + row as u64, start + 5_000_000), 0);
+        packer.clock(watermark);
+    }
+    packer.state(&[
+        StateCell::Until(start + 60_000_000, b"7"),
+        StateCell::Absent,
+    ]);
+    assert_eq!(packer.bytes(), golden::bytes("batch-state.hex").len());
+    assert_eq!(packer.finish(), golden::bytes("batch-state.hex"));
+
+    let mut rows = PackedRows::default();
+    rows.push(time, key, Some(b"[1]"), [("tag", b"late".as_slice())])
+        .expect("push");
+    packer.begin(0);
+    packer.timer(&event(&rows, 0, 3, start + 7), Clock::Processing, 0);
+    packer.clock(start - 1);
+    assert_eq!(packer.finish(), golden::bytes("batch-timer.hex"));
+}
+
+#[test]
 fn a_packer_forgets_the_batch_before() {
     let mut packer = BatchPacker::default();
     let rows = golden::rows();

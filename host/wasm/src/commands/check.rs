@@ -2,12 +2,14 @@
 //!
 //! Every sentence starts with the byte of the answer that is wrong.
 
-use super::head::{self, CommandHead, HAS_KEY, HAS_TIME, Op, TOMBSTONE};
+use super::head::{self, CommandHead, HAS_KEY, HAS_PAYLOAD, HAS_TIME, Op, TOMBSTONE};
 use super::{Commands, Stop};
 use tidemill_types::limits;
 
 /// Version of the packed answer.
 const VERSION: u8 = 1;
+/// The stop of a batch for the sake of timers that it set.
+const TIMERS: u8 = 3;
 /// Bytes before the blocks.
 const HEADER_BYTES: usize = 32;
 
@@ -31,10 +33,10 @@ pub(super) fn answer(
             format_args!("version {found}, this host reads {VERSION}"),
         ));
     }
-    if header[1] > 2 {
+    if header[1] > 3 {
         return Err(wrong(
             1,
-            format_args!("stop is {}, not 0, 1 or 2", header[1]),
+            format_args!("stop is {}, not 0, 1, 2 or 3", header[1]),
         ));
     }
     for at in [2, 3, 28, 29, 30, 31] {
@@ -62,6 +64,10 @@ pub(super) fn answer(
                 "{processed} of {events} events have an outcome, none is left to stop the batch"
             ),
         ));
+    }
+
+    if header[1] == TIMERS && processed == 0 {
+        return Err(wrong(4, "no event set a timer, and yet timers come first"));
     }
 
     let outcomes = block(bytes, 12, field(12), u64::from(field(4)))?;
@@ -92,7 +98,7 @@ pub(super) fn answer(
         stop_reason: None,
     };
     for (number, head) in heads.iter().enumerate() {
-        walk.command(CommandHead::read(head), complete)
+        walk.command(CommandHead::read(head), complete || header[1] == TIMERS)
             .map_err(|what| {
                 wrong(
                     commands_at + number * head::BYTES,
@@ -104,6 +110,7 @@ pub(super) fn answer(
     let stop = match header[1] {
         0 => None,
         1 => Some(Stop::Retry(words)),
+        TIMERS => Some(Stop::Timers),
         _ => Some(Stop::Fatal(words)),
     };
     Ok(Commands {
@@ -188,6 +195,8 @@ impl<'a> Walk<'a> {
                         head.event
                     )),
                     Op::Emit => self.emit(head),
+                    Op::Put | Op::Remove => self.entry(head, op),
+                    Op::SetTimer | Op::CancelTimer => timer(head, op),
                     _ => self.state(head, op),
                 }
             }
@@ -216,6 +225,19 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    fn entry(&self, head: CommandHead, op: Op) -> Result<(), String> {
+        if usize::from(head.port) >= self.slots {
+            return Err(format!("slot {} of {}", head.port, self.slots));
+        }
+        if head.flags != 0 || head.time != 0 || head.headers_len != 0 {
+            return Err("flags, time or headers where there are none".into());
+        }
+        if op == Op::Remove && head.value_len != 0 {
+            return Err("a removal with a value".into());
+        }
+        Ok(())
+    }
+
     fn state(&mut self, head: CommandHead, op: Op) -> Result<(), String> {
         if usize::from(head.port) >= self.slots {
             return Err(format!("slot {} of {}", head.port, self.slots));
@@ -223,6 +245,9 @@ impl<'a> Walk<'a> {
         only_a_value(head)?;
         if op == Op::Delete && head.value_len != 0 {
             return Err("a deletion with a value".into());
+        }
+        if op == Op::Add && head.number(self.payload).is_none() {
+            return Err(format!("an addition of {} bytes, not 8", head.value_len));
         }
         let bit = 1 << head.port;
         if self.touched & bit != 0 {
@@ -265,6 +290,25 @@ impl<'a> Walk<'a> {
         }
         self.stop_reason = Some(text(head, self.payload)?);
         Ok(())
+    }
+}
+
+fn timer(head: CommandHead, op: Op) -> Result<(), String> {
+    let has_payload = head.flags & HAS_PAYLOAD != 0;
+    if head.headers_len != 0 || head.flags & !HAS_PAYLOAD != 0 {
+        return Err("unknown flags or headers of a timer".into());
+    }
+    if head.value_len != 0 && !has_payload {
+        return Err("a timer's payload without its flag".into());
+    }
+    match op {
+        Op::SetTimer if head.clock().is_none() => {
+            Err(format!("a timer in the unknown time {}", head.port))
+        }
+        Op::CancelTimer if head.port != 0 || head.time != 0 || has_payload => {
+            Err("port, time or payload of a timer that is cancelled".into())
+        }
+        _ => Ok(()),
     }
 }
 

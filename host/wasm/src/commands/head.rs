@@ -1,6 +1,7 @@
 //! The 32 bytes of one command.
 
 use super::Emit;
+use crate::Clock;
 use tidemill_types::{Headers, Timestamp};
 
 /// Bytes of one command head.
@@ -13,12 +14,20 @@ pub(super) const TOMBSTONE: u8 = 2;
 /// The emitted event has its own time.
 pub(super) const HAS_TIME: u8 = 4;
 
+/// The timer has a payload.
+pub(super) const HAS_PAYLOAD: u8 = 1;
+
 /// What a command does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Op {
     Emit,
     Set,
     Delete,
+    Add,
+    Put,
+    Remove,
+    SetTimer,
+    CancelTimer,
     Reason,
     StopReason,
 }
@@ -62,6 +71,11 @@ impl CommandHead {
             1 => Some(Op::Emit),
             2 => Some(Op::Set),
             3 => Some(Op::Delete),
+            4 => Some(Op::Add),
+            5 => Some(Op::Put),
+            6 => Some(Op::Remove),
+            7 => Some(Op::SetTimer),
+            8 => Some(Op::CancelTimer),
             16 => Some(Op::Reason),
             17 => Some(Op::StopReason),
             _ => None,
@@ -74,6 +88,25 @@ impl CommandHead {
             .into_iter()
             .map(u64::from)
             .sum()
+    }
+
+    /// The key's bytes.
+    pub(super) fn key<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
+        self.parts(payload).0
+    }
+
+    /// The value as a number; `None` when it isn't one.
+    pub(super) fn number(&self, payload: &[u8]) -> Option<i64> {
+        self.value(payload).try_into().ok().map(i64::from_le_bytes)
+    }
+
+    /// The time that a timer's port stands for.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        match self.port {
+            0 => Some(Clock::Event),
+            1 => Some(Clock::Processing),
+            _ => None,
+        }
     }
 
     /// The value's bytes. The head has been checked against this payload, here and below.

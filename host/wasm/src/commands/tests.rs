@@ -24,6 +24,7 @@ fn said(commands: &Commands<'_>) -> Vec<String> {
         ),
         Command::Set { slot, value } => format!("{event} set {slot} {value:?}"),
         Command::Delete { slot } => format!("{event} delete {slot}"),
+        other => format!("{event} {other:?}"),
     });
     outcomes.chain(effects).collect()
 }
@@ -98,12 +99,68 @@ const EMIT: Row = Row {
 };
 const SET: Row = Row { op: 2, ..EMIT };
 const DELETE: Row = Row { op: 3, ..EMIT };
+const ADD: Row = Row { op: 4, ..EMIT };
+const PUT: Row = Row { op: 5, ..EMIT };
+const TIMER: Row = Row { op: 7, ..EMIT };
 const REASON: Row = Row { op: 16, ..EMIT };
 const STOP: Row = Row {
     op: 17,
     event: 1,
     ..EMIT
 };
+
+#[test]
+fn answers_with_every_command_have_golden_bytes() {
+    let bytes = golden::bytes("answer-state.hex");
+    let commands = Commands::parse(&bytes, 3, 2, 0).expect("the worked example");
+    assert_eq!(commands.stopped(), Some(Stop::Timers));
+    let time = 1_357_035_300_000_000_i64;
+    let said: Vec<_> = commands
+        .iter()
+        .map(|(event, command)| format!("{event} {command:?}"))
+        .collect();
+    let shown = |commands: [(usize, Command<'_>); 6]| {
+        commands.map(|(event, command)| format!("{event} {command:?}"))
+    };
+    let expected = shown([
+        (
+            0,
+            Command::Put {
+                slot: 1,
+                entry: b"a",
+                value: b"1",
+            },
+        ),
+        (0, Command::CancelTimer { tag: b"old" }),
+        (1, Command::Add { slot: 0, by: -2 }),
+        (
+            1,
+            Command::Remove {
+                slot: 1,
+                entry: b"b",
+            },
+        ),
+        (
+            1,
+            Command::SetTimer {
+                clock: Clock::Processing,
+                due: time,
+                tag: b"late",
+                payload: Some(b"[1]"),
+            },
+        ),
+        (
+            1,
+            Command::SetTimer {
+                clock: Clock::Event,
+                due: time - 1,
+                tag: b"soon",
+                payload: None,
+            },
+        ),
+    ]);
+    assert_eq!(said, expected);
+}
 
 #[test]
 fn a_stop_leaves_the_events_before_it() {
@@ -172,7 +229,8 @@ fn wrong_answers_are_refused_with_their_place() {
     let cases: &[(Vec<u8>, &str)] = &[
         (vec![1; 31], "byte 31: the answer ends inside its header"),
         (poke(0, 2), "byte 0: version 2"),
-        (poke(1, 3), "byte 1: stop is 3"),
+        (poke(1, 4), "byte 1: stop is 4"),
+        (answer(3, &[], &[], b""), "byte 4: no event set a timer"),
         (poke(2, 1), "byte 2: an unused byte"),
         (poke(31, 1), "byte 31: an unused byte"),
         (poke(4, 0), "byte 4: 0 of 1 events"),
@@ -274,6 +332,47 @@ fn wrong_answers_are_refused_with_their_place() {
             "a reason that is not UTF-8",
         ),
         (good(&[STOP]), "nothing stopped the batch"),
+        (good(&[ADD]), "an addition of 0 bytes, not 8"),
+        (
+            good(&[
+                SET,
+                Row {
+                    lens: [0, 8, 0],
+                    ..ADD
+                },
+            ]),
+            "its bytes reach to 8",
+        ),
+        (good(&[Row { port: 1, ..PUT }]), "slot 1 of 1"),
+        (good(&[Row { time: 1, ..PUT }]), "where there are none"),
+        (
+            good(&[Row {
+                op: 6,
+                lens: [0, 1, 0],
+                ..PUT
+            }]),
+            "a removal with a value",
+        ),
+        (good(&[Row { port: 2, ..TIMER }]), "the unknown time 2"),
+        (
+            good(&[Row {
+                lens: [0, 1, 0],
+                ..TIMER
+            }]),
+            "a timer's payload without its flag",
+        ),
+        (
+            good(&[Row { flags: 2, ..TIMER }]),
+            "unknown flags or headers of a timer",
+        ),
+        (
+            good(&[Row {
+                op: 8,
+                time: 1,
+                ..TIMER
+            }]),
+            "of a timer that is cancelled",
+        ),
     ];
     for (bytes, expected) in cases {
         let error = Commands::parse(bytes, 1, 1, 1).expect_err(expected);

@@ -4,7 +4,9 @@ use super::engine::TABLE_ELEMENTS;
 use std::sync::Arc;
 use tidemill_types::ByteSize;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
-use wasmtime::{Engine, ResourceLimiter, Result, StoreContextMut};
+use wasmtime::{Engine, ResourceLimiter, StoreContextMut};
+
+type Result<T, E = wasmtime::Error> = std::result::Result<T, E>;
 
 /// Longest line a function can log; the rest of it is cut off.
 const LINE_BYTES: usize = 8 << 10;
@@ -48,14 +50,40 @@ pub struct LogLine {
     pub message: String,
 }
 
-/// What an instance may ask for during a call.
+/// What an instance may ask for during a call. State that can't be read fails the call, with these words.
 pub trait HostServices: Send + Sync {
     /// Committed value of a slot for a key.
-    fn state_get(&self, slot: u32, key: &[u8]) -> Option<Vec<u8>>;
+    ///
+    /// # Errors
+    /// When state can't be read.
+    fn state_get(&self, slot: u32, key: &[u8]) -> Result<Option<Vec<u8>>, String>;
+    /// Committed entry of a map, packed as `wit/README.md` says; empty: none.
+    ///
+    /// # Errors
+    /// When state can't be read.
+    fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Result<Vec<u8>, String>;
+    /// Committed entries of a map, packed; empty: none left.
+    ///
+    /// # Errors
+    /// When state can't be read.
+    fn map_scan(&self, slot: u32, key: &[u8], wanted: &MapScan<'_>) -> Result<Vec<u8>, String>;
     /// Configuration as JSON text.
     fn config(&self) -> &str;
     /// Topic of an input.
     fn input_topic(&self, input: u32) -> Option<&str>;
+}
+
+/// Which entries of a map are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapScan<'a> {
+    /// What their keys begin with.
+    pub prefix: &'a [u8],
+    /// Where to start.
+    pub from: &'a [u8],
+    /// Whether to start behind that.
+    pub behind: bool,
+    /// Most entries.
+    pub limit: u32,
 }
 
 /// The host's side of one instance.
@@ -88,10 +116,39 @@ pub(super) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
         "state-get",
         |store: StoreContextMut<'_, Guest>, (slot, key): (u32, WasmList<u8>)| {
             let key = key.as_le_slice(&store);
-            Ok((store.data().services.state_get(slot, key),))
+            let value = store.data().services.state_get(slot, key);
+            Ok((value.map_err(wasmtime::Error::msg)?,))
         },
     )?;
+    host.func_wrap("map-get", map_get)?;
+    host.func_wrap("map-scan", map_scan)?;
     Ok(linker)
+}
+
+fn map_get(
+    store: StoreContextMut<'_, Guest>,
+    (slot, key, entry): (u32, WasmList<u8>, WasmList<u8>),
+) -> Result<(Vec<u8>,)> {
+    let (key, entry) = (key.as_le_slice(&store), entry.as_le_slice(&store));
+    let found = store.data().services.map_get(slot, key, entry);
+    Ok((found.map_err(wasmtime::Error::msg)?,))
+}
+
+type Scan = (u32, WasmList<u8>, WasmList<u8>, WasmList<u8>, bool, u32);
+
+fn map_scan(
+    store: StoreContextMut<'_, Guest>,
+    (slot, key, prefix, from, behind, limit): Scan,
+) -> Result<(Vec<u8>,)> {
+    let wanted = MapScan {
+        prefix: prefix.as_le_slice(&store),
+        from: from.as_le_slice(&store),
+        behind,
+        limit,
+    };
+    let services = &store.data().services;
+    let found = services.map_scan(slot, key.as_le_slice(&store), &wanted);
+    Ok((found.map_err(wasmtime::Error::msg)?,))
 }
 
 fn log(

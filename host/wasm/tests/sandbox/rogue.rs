@@ -15,8 +15,14 @@ const TIGHT: CallLimits = CallLimits {
 struct In;
 
 impl HostServices for In {
-    fn state_get(&self, _: u32, _: &[u8]) -> Option<Vec<u8>> {
-        None
+    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
     }
     fn config(&self) -> &str {
         "{}"

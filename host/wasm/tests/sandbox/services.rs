@@ -7,13 +7,33 @@ const HOST: &str = r#"
     (import "tidemill:function/host@0.1.0" "log" (func $log (param i32 i32 i32 i32)))
     (import "tidemill:function/host@0.1.0" "config" (func $config (param i32)))
     (import "tidemill:function/host@0.1.0" "input-topic" (func $input_topic (param i32 i32)))
-    (import "tidemill:function/host@0.1.0" "state-get" (func $state_get (param i32 i32 i32 i32)))"#;
+    (import "tidemill:function/host@0.1.0" "state-get" (func $state_get (param i32 i32 i32 i32)))
+    (import "tidemill:function/host@0.1.0" "map-get" (func $map_get (param i32 i32 i32 i32 i32 i32)))
+    (import "tidemill:function/host@0.1.0" "map-scan" (func $map_scan (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
 
 struct Flights;
 
 impl HostServices for Flights {
-    fn state_get(&self, slot: u32, key: &[u8]) -> Option<Vec<u8>> {
-        (slot == 2 && key == b"UA").then(|| b"seven".to_vec())
+    fn state_get(&self, slot: u32, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        match key {
+            b"AB" => Err("state can't be read".into()),
+            _ => Ok((slot == 2 && key == b"UA").then(|| b"seven".to_vec())),
+        }
+    }
+    fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Result<Vec<u8>, String> {
+        Ok([&slot.to_le_bytes()[..], key, b"/", entry].concat())
+    }
+    fn map_scan(&self, slot: u32, key: &[u8], wanted: &MapScan<'_>) -> Result<Vec<u8>, String> {
+        let MapScan {
+            prefix,
+            from,
+            behind,
+            limit,
+        } = wanted;
+        let numbers = [slot, u32::from(*behind), *limit]
+            .map(u32::to_le_bytes)
+            .concat();
+        Ok([&numbers[..], key, b"/", prefix, b"/", from].concat())
     }
     fn config(&self) -> &str {
         r#"{"threshold":15}"#
@@ -82,6 +102,34 @@ fn committed_state() {
     assert_eq!(
         instance(&body("AA")).on_batch(CALL, &[]).expect("none"),
         b"\0"
+    );
+}
+
+#[test]
+fn state_that_cannot_be_read_fails_the_call() {
+    let body = r#"(call $state_get (i32.const 2) (i32.const 512) (i32.const 2) (i32.const 64))
+        (call $ok (i32.const 0) (i32.const 0))) (data (i32.const 512) "AB""#;
+    let failure = instance(body).on_batch(CALL, &[]).expect_err("unreadable");
+    assert!(
+        failure.message.contains("state can't be read"),
+        "{failure:?}"
+    );
+}
+
+#[test]
+fn entries_of_maps() {
+    let body = r#"(call $map_get (i32.const 3) (i32.const 512) (i32.const 2) (i32.const 514) (i32.const 3) (i32.const 64))
+        (call $ok (i32.load (i32.const 64)) (i32.load (i32.const 68)))) (data (i32.const 512) "UAkey""#;
+    assert_eq!(
+        instance(body).on_batch(CALL, &[]).expect("an entry"),
+        b"\x03\0\0\0UA/key"
+    );
+    let body = r#"(call $map_scan (i32.const 3) (i32.const 512) (i32.const 2) (i32.const 514) (i32.const 1) (i32.const 514) (i32.const 3)
+          (i32.const 1) (i32.const 9) (i32.const 64))
+        (call $ok (i32.load (i32.const 64)) (i32.load (i32.const 68)))) (data (i32.const 512) "UAkey""#;
+    assert_eq!(
+        instance(body).on_batch(CALL, &[]).expect("entries"),
+        b"\x03\0\0\0\x01\0\0\0\x09\0\0\0UA/k/key"
     );
 }
 

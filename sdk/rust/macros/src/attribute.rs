@@ -3,9 +3,9 @@
 use proc_macro2::Span;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Ident, LitStr, Token, parenthesized};
+use syn::{Ident, LitStr, Path, Token, parenthesized};
 
-const KNOWN: &str = "input, output, outputs(…), name, start, key";
+const KNOWN: &str = "input, output, outputs(…), name, start, key, ttl(…), on_timer";
 
 /// What the attribute says, checked as far as that goes without the function.
 pub(crate) struct Settings {
@@ -14,6 +14,19 @@ pub(crate) struct Settings {
     pub(crate) name: Option<LitStr>,
     pub(crate) start: Option<LitStr>,
     pub(crate) key: Option<LitStr>,
+    /// By slot.
+    pub(crate) ttls: Vec<Ttl>,
+    /// The handler of timers.
+    pub(crate) on_timer: Option<Path>,
+}
+
+/// How long the values of a slot last.
+pub(crate) struct Ttl {
+    pub(crate) slot: Ident,
+    /// As written.
+    pub(crate) text: String,
+    pub(crate) micros: i64,
+    pub(crate) processing: bool,
 }
 
 /// Where outputs go.
@@ -28,6 +41,8 @@ pub(crate) enum Outputs {
 enum Setting {
     Text(Ident, LitStr),
     Outputs(Ident, Vec<(Ident, LitStr)>),
+    Ttls(Ident, Vec<(Ident, LitStr)>),
+    OnTimer(Ident, Path),
 }
 
 impl Parse for Setting {
@@ -35,20 +50,31 @@ impl Parse for Setting {
         let key: Ident = input
             .parse()
             .map_err(|error| syn::Error::new(error.span(), format!("expected one of {KNOWN}")))?;
-        if key == "outputs" {
+        if key == "outputs" || key == "ttl" {
             if !input.peek(syn::token::Paren) {
-                return Err(syn::Error::new(
-                    key.span(),
-                    "write outputs(alerts = \"topic\", stats = \"other-topic\")",
-                ));
+                let right = if key == "ttl" {
+                    "write ttl(total = \"30d\"), with the name of a slot"
+                } else {
+                    "write outputs(alerts = \"topic\", stats = \"other-topic\")"
+                };
+                return Err(syn::Error::new(key.span(), right));
             }
             let inner;
             parenthesized!(inner in input);
             let named = Punctuated::<Named, Token![,]>::parse_terminated(&inner)?;
-            return Ok(Self::Outputs(
-                key,
-                named.into_iter().map(|named| (named.0, named.1)).collect(),
-            ));
+            let named = named.into_iter().map(|named| (named.0, named.1)).collect();
+            return Ok(if key == "ttl" {
+                Self::Ttls(key, named)
+            } else {
+                Self::Outputs(key, named)
+            });
+        }
+        if key == "on_timer" {
+            let path = input.parse::<Token![=]>().and_then(|_| input.parse());
+            return path.map(|path| Self::OnTimer(key, path)).map_err(|error| {
+                let right = "write on_timer = handler, with the name of a fn that has #[tidemill::on_timer]";
+                syn::Error::new(error.span(), right)
+            });
         }
         if !["input", "output", "name", "start", "key"]
             .iter()
@@ -91,11 +117,21 @@ impl Parse for Settings {
         let given = Punctuated::<Setting, Token![,]>::parse_terminated(input)?;
         let (mut topic, mut name, mut start, mut key) = (None, None, None, None);
         let mut outputs = Outputs::None;
+        let (mut ttls, mut on_timer) = (None, None);
         for setting in given {
             match setting {
                 Setting::Outputs(at, named) => {
                     once(&at, matches!(outputs, Outputs::None))?;
                     outputs = Outputs::Named(named);
+                }
+                Setting::Ttls(at, named) => {
+                    once(&at, ttls.is_none())?;
+                    let read = named.into_iter().map(|(slot, text)| ttl(slot, &text));
+                    ttls = Some(read.collect::<syn::Result<_>>()?);
+                }
+                Setting::OnTimer(at, path) => {
+                    once(&at, on_timer.is_none())?;
+                    on_timer = Some(path);
                 }
                 Setting::Text(at, value) if at == "output" => {
                     once(&at, matches!(outputs, Outputs::None))?;
@@ -125,10 +161,49 @@ impl Parse for Settings {
             name,
             start,
             key,
+            ttls: ttls.unwrap_or_default(),
+            on_timer,
         };
         settings.check()?;
         Ok(settings)
     }
+}
+
+/// `30d`, or `30d processing`.
+fn ttl(slot: Ident, text: &LitStr) -> syn::Result<Ttl> {
+    let wrong = || {
+        syn::Error::new(
+            text.span(),
+            "a time-to-live is a whole number and one of d, h, m, s, ms: \"30d\"; with \"30d processing\" it counts in processing time instead of event time",
+        )
+    };
+    let value = text.value();
+    let (duration, processing) = match value.strip_suffix(" processing") {
+        Some(duration) => (duration, true),
+        None => (value.as_str(), false),
+    };
+    let digits = duration
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or_else(wrong)?;
+    let (number, unit) = duration.split_at(digits);
+    let unit: i64 = match unit {
+        "d" => 86_400_000_000,
+        "h" => 3_600_000_000,
+        "m" => 60_000_000,
+        "s" => 1_000_000,
+        "ms" => 1_000,
+        _ => return Err(wrong()),
+    };
+    let micros = number
+        .parse::<i64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
+    Ok(Ttl {
+        slot,
+        text: duration.to_owned(),
+        micros: micros.filter(|micros| *micros > 0).ok_or_else(wrong)?,
+        processing,
+    })
 }
 
 fn once(at: &Ident, first: bool) -> syn::Result<()> {

@@ -12,7 +12,38 @@ pub(crate) struct Manifest {
     /// In order.
     pub(crate) outputs: Vec<Output>,
     /// Parameters, in order.
-    pub(crate) slots: Vec<String>,
+    pub(crate) slots: Vec<Slot>,
+    /// Whether it has timers.
+    pub(crate) timers: bool,
+}
+
+/// One slot: the parameter, its kind, and how long its values last.
+pub(crate) struct Slot {
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) ttl: Option<Ttl>,
+}
+
+/// How long a slot's values last.
+pub(crate) struct Ttl {
+    pub(crate) text: String,
+    pub(crate) micros: i64,
+    pub(crate) processing: bool,
+}
+
+impl Slot {
+    /// As its table of the manifest.
+    fn to_json(&self) -> String {
+        let mut json = format!("{}:{{\"kind\":\"{}\"", quoted(&self.name), self.kind);
+        if let Some(ttl) = &self.ttl {
+            let _ = write!(json, ",\"ttl\":{}", quoted(&ttl.text));
+            if ttl.processing {
+                json.push_str(",\"ttl_time\":\"processing\"");
+            }
+        }
+        json.push('}');
+        json
+    }
 }
 
 /// One output: the parameter, its topic, and whether it carries bytes instead of JSON.
@@ -38,7 +69,7 @@ impl Manifest {
                 .map(|output| output.name.as_str())
                 .collect(),
         );
-        let slots_order = list(self.slots.iter().map(String::as_str).collect());
+        let slots_order = list(self.slots.iter().map(|slot| slot.name.as_str()).collect());
         let mut input = format!("\"topic\":{}", quoted(&self.input));
         for (name, value) in [("start", &self.start), ("key", &self.key)] {
             if let Some(value) = value {
@@ -58,13 +89,10 @@ impl Manifest {
             )
         };
         let outputs: Vec<_> = self.outputs.iter().map(output).collect();
-        let slots: Vec<_> = self
-            .slots
-            .iter()
-            .map(|name| format!("{}:{{\"kind\":\"value\"}}", quoted(name)))
-            .collect();
+        let slots: Vec<_> = self.slots.iter().map(Slot::to_json).collect();
+        let timers = if self.timers { ",\"timers\":true" } else { "" };
         format!(
-            "{{\"function\":{{\"name\":{},\"description\":{},\"outputs_order\":{outputs_order},\"slots_order\":{slots_order}}},\
+            "{{\"function\":{{\"name\":{},\"description\":{},\"outputs_order\":{outputs_order},\"slots_order\":{slots_order}{timers}}},\
              \"input\":[{{{input}}}],\"output\":{{{}}},\"state\":{{{}}}}}",
             quoted(&self.name),
             quoted(&self.description),

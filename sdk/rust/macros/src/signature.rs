@@ -12,48 +12,108 @@ pub(crate) struct Signature {
 /// One parameter. `Type` is the whole type as written.
 pub(crate) enum Parameter {
     Event(Type),
-    State(Ident, Type),
+    Batch(Type),
+    Timer(Type),
+    State(Slot, Ident, Type),
     Output(Ident, Type),
     Context,
+    Timers,
+}
+
+/// Kinds of slots.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Value,
+    List,
+    Map,
+    Counter,
+}
+
+impl Slot {
+    /// As the manifest says it.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::Counter => "counter",
+        }
+    }
+}
+
+impl Slot {
+    /// Its type in the SDK.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self {
+            Self::Value => "State",
+            Self::List => "StateList",
+            Self::Map => "StateMap",
+            Self::Counter => "Counter",
+        }
+    }
+}
+
+/// What a signature is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    Function,
+    TimerHandler,
 }
 
 impl Signature {
     /// Reads and checks a signature.
-    pub(crate) fn read(function: &ItemFn) -> syn::Result<Self> {
+    pub(crate) fn read(function: &ItemFn, of: Of) -> syn::Result<Self> {
         check_form(function)?;
-        let mut parameters = Vec::new();
+        let mut parameters: Vec<Parameter> = Vec::new();
         for (position, argument) in function.sig.inputs.iter().enumerate() {
             let parameter = read_parameter(argument)?;
-            match (position, &parameter) {
-                (0, Parameter::Event(_)) | (1.., Parameter::State(..) | Parameter::Output(..)) => {}
-                (1.., Parameter::Context)
-                    if !parameters.iter().any(|p| matches!(p, Parameter::Context)) => {}
-                (1.., Parameter::Context) => {
+            let alone = |other: &Parameter| !parameters.iter().any(|p| same(p, other));
+            match (position, &parameter, of) {
+                (0, Parameter::Event(_) | Parameter::Batch(_), Of::Function)
+                | (0, Parameter::Timer(_), Of::TimerHandler)
+                | (1.., Parameter::State(..) | Parameter::Output(..), _) => {}
+                (1.., Parameter::Context | Parameter::Timers, _) if alone(&parameter) => {}
+                (1.., Parameter::Context, _) => {
                     return Err(syn::Error::new(argument.span(), "one Context is enough"));
                 }
-                (1.., Parameter::Event(_)) => {
+                (1.., Parameter::Timers, _) => {
+                    return Err(syn::Error::new(argument.span(), "one Timers is enough"));
+                }
+                (1.., _, Of::Function) => {
                     return Err(syn::Error::new(
                         argument.span(),
-                        "a function handles one event: only the first parameter is an `Event<…>`",
+                        "a function handles one event or one batch: only the first parameter is an `Event<…>` or a `Batch<…>`",
                     ));
                 }
-                (0, _) => return Err(first_parameter(argument.span())),
+                (_, _, of) => return Err(first_parameter(argument.span(), of)),
             }
             parameters.push(parameter);
         }
         if parameters.is_empty() {
-            return Err(first_parameter(function.sig.paren_token.span.join()));
+            return Err(first_parameter(function.sig.paren_token.span.join(), of));
         }
         Ok(Self { parameters })
     }
 
-    /// Names of the slots in order.
-    pub(crate) fn slots(&self) -> Vec<&Ident> {
+    /// Whether it takes whole batches.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.parameters.first(), Some(Parameter::Batch(_)))
+    }
+
+    /// Whether it sets timers.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.parameters
+            .iter()
+            .any(|parameter| matches!(parameter, Parameter::Timers))
+    }
+
+    /// Kinds and names of the slots in order.
+    pub(crate) fn slots(&self) -> Vec<(Slot, &Ident)> {
         self.parameters
             .iter()
             .filter_map(|p| {
-                if let Parameter::State(name, _) = p {
-                    Some(name)
+                if let Parameter::State(slot, name, _) = p {
+                    Some((*slot, name))
                 } else {
                     None
                 }
@@ -103,11 +163,20 @@ fn inner_is_bytes(output: &Type) -> bool {
     })
 }
 
-fn first_parameter(span: proc_macro2::Span) -> syn::Error {
-    syn::Error::new(
-        span,
-        "the first parameter is the event: write `flight: Event<Flight>`, or `Event<Bytes>` for the raw value",
-    )
+fn same(one: &Parameter, other: &Parameter) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+fn first_parameter(span: proc_macro2::Span, of: Of) -> syn::Error {
+    let right = match of {
+        Of::Function => {
+            "the first parameter is the event: write `flight: Event<Flight>`, or `Event<Bytes>` for the raw value; or `flights: Batch<Flight>` for many at once"
+        }
+        Of::TimerHandler => {
+            "the first parameter is the timer, and there is no other: write `timer: Timer`, or `timer: Timer<Payload>`"
+        }
+    };
+    syn::Error::new(span, right)
 }
 
 fn check_form(function: &ItemFn) -> syn::Result<()> {
@@ -149,7 +218,7 @@ fn read_parameter(argument: &FnArg) -> syn::Result<Parameter> {
     let unknown = || {
         syn::Error::new(
             argument.ty.span(),
-            "a parameter is an `Event<…>`, a `State<…>`, an `Output<…>` or a `Context`: the host has nothing else to give",
+            "a parameter is an `Event<…>` or a `Batch<…>`, a `State<…>`, `StateList<…>`, `StateMap<…>` or `Counter`, an `Output<…>`, a `Context` or `Timers`: the host has nothing else to give",
         )
     };
     let Type::Path(TypePath { path, .. }) = &*argument.ty else {
@@ -159,12 +228,13 @@ fn read_parameter(argument: &FnArg) -> syn::Result<Parameter> {
         return Err(unknown());
     };
     let kind = last.ident.to_string();
-    if kind == "Context" {
-        return Ok(Parameter::Context);
-    }
-    if !["Event", "State", "Output"].contains(&kind.as_str()) {
-        return Err(unknown());
-    }
+    let wants = match kind.as_str() {
+        "Context" | "Counter" | "Timers" => 0..=0,
+        "Timer" => 0..=1,
+        "Event" | "Batch" | "State" | "StateList" | "Output" => 1..=1,
+        "StateMap" => 2..=2,
+        _ => return Err(unknown()),
+    };
     let types = match &last.arguments {
         PathArguments::AngleBracketed(arguments) => arguments
             .args
@@ -173,18 +243,29 @@ fn read_parameter(argument: &FnArg) -> syn::Result<Parameter> {
             .count(),
         _ => 0,
     };
-    if types != 1 {
-        return Err(syn::Error::new(
-            last.span(),
-            format!("say of what: `{kind}<…>`"),
-        ));
+    if !wants.contains(&types) {
+        let right = match wants.end() {
+            0 => format!("write `{kind}` alone: it is of nothing"),
+            1 => format!("say of what: `{kind}<…>`"),
+            _ => format!("say from what to what: `{kind}<Key, Value>`"),
+        };
+        return Err(syn::Error::new(last.span(), right));
     }
     let whole = (*argument.ty).clone();
-    Ok(match kind.as_str() {
-        "Event" => Parameter::Event(whole),
-        "State" => Parameter::State(named(&argument.pat, "a slot")?, whole),
-        _ => Parameter::Output(named(&argument.pat, "an output")?, whole),
-    })
+    let slot = |slot| named(&argument.pat, "a slot").map(|name| (slot, name));
+    let (slot, name) = match kind.as_str() {
+        "Context" => return Ok(Parameter::Context),
+        "Timers" => return Ok(Parameter::Timers),
+        "Timer" => return Ok(Parameter::Timer(whole)),
+        "Event" => return Ok(Parameter::Event(whole)),
+        "Batch" => return Ok(Parameter::Batch(whole)),
+        "Output" => return Ok(Parameter::Output(named(&argument.pat, "an output")?, whole)),
+        "State" => slot(Slot::Value)?,
+        "StateList" => slot(Slot::List)?,
+        "StateMap" => slot(Slot::Map)?,
+        _ => slot(Slot::Counter)?,
+    };
+    Ok(Parameter::State(slot, name, whole))
 }
 
 fn named(pattern: &Pat, what: &str) -> syn::Result<Ident> {

@@ -1,6 +1,6 @@
 //! Writing an answer: outcomes and commands, event by event, with a way back to the start of an event.
 
-use super::{HEAD, VERSION, flag, op};
+use super::{Clock, HEAD, VERSION, flag, op, stop};
 
 /// Outcomes by number.
 pub(crate) mod outcome {
@@ -50,13 +50,82 @@ pub(crate) struct Emit<'e> {
     pub(crate) time: Option<i64>,
 }
 
-/// The final value of a slot of one key.
+/// What one piece of state, or a timer, of the event's key comes to.
 pub(crate) struct StateChange {
     /// The last event that changed it.
     pub(crate) event: u32,
-    pub(crate) slot: u16,
-    /// `None`: cleared.
-    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) change: Change,
+}
+
+/// A change of state or of timers.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Change {
+    Set {
+        slot: u16,
+        value: Vec<u8>,
+    },
+    Delete {
+        slot: u16,
+    },
+    Add {
+        slot: u16,
+        by: [u8; 8],
+    },
+    Put {
+        slot: u16,
+        entry: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        slot: u16,
+        entry: Vec<u8>,
+    },
+    SetTimer {
+        clock: Clock,
+        due: i64,
+        tag: Vec<u8>,
+        payload: Option<Vec<u8>>,
+    },
+    CancelTimer {
+        tag: Vec<u8>,
+    },
+}
+
+impl Change {
+    /// Its operation, flags, port and time.
+    fn fields(&self) -> (u8, u8, u16, i64) {
+        match self {
+            Self::Set { slot, .. } => (op::SET, 0, *slot, 0),
+            Self::Delete { slot } => (op::DELETE, 0, *slot, 0),
+            Self::Add { slot, .. } => (op::ADD, 0, *slot, 0),
+            Self::Put { slot, .. } => (op::PUT, 0, *slot, 0),
+            Self::Remove { slot, .. } => (op::REMOVE, 0, *slot, 0),
+            Self::SetTimer {
+                clock,
+                due,
+                payload,
+                ..
+            } => {
+                let flags = if payload.is_some() { flag::PAYLOAD } else { 0 };
+                let port = u16::from(*clock == Clock::Processing);
+                (op::SET_TIMER, flags, port, *due)
+            }
+            Self::CancelTimer { .. } => (op::CANCEL_TIMER, 0, 0, 0),
+        }
+    }
+
+    /// Its key and its value.
+    fn parts(&self) -> (&[u8], &[u8]) {
+        match self {
+            Self::Set { value, .. } => (&[], value),
+            Self::Delete { .. } => (&[], &[]),
+            Self::Add { by, .. } => (&[], by),
+            Self::Put { entry, value, .. } => (entry, value),
+            Self::Remove { entry, .. } => (entry, &[]),
+            Self::SetTimer { tag, payload, .. } => (tag, payload.as_deref().unwrap_or_default()),
+            Self::CancelTimer { tag } => (tag, &[]),
+        }
+    }
 }
 
 impl Answer {
@@ -139,14 +208,19 @@ impl Answer {
 
     /// The next event is to be tried again later.
     pub(crate) fn stop_to_retry(&mut self, event: u32, reason: &str) {
-        self.stop = 1;
+        self.stop = stop::RETRY;
         self.text(op::STOP, event, reason);
     }
 
     /// The next event stops the function.
     pub(crate) fn stop_for_good(&mut self, event: u32, reason: &str) {
-        self.stop = 2;
+        self.stop = stop::FATAL;
         self.text(op::STOP, event, reason);
+    }
+
+    /// Timers that were set come before the next event.
+    pub(crate) fn stop_for_timers(&mut self) {
+        self.stop = stop::TIMERS;
     }
 
     fn text(&mut self, op: u8, event: u32, text: &str) {
@@ -176,7 +250,10 @@ impl Answer {
         let payload_len = self.payload.len()
             + changes
                 .iter()
-                .map(|c| c.value.as_ref().map_or(0, Vec::len))
+                .map(|c| {
+                    let (key, value) = c.change.parts();
+                    key.len() + value.len()
+                })
                 .sum::<usize>();
         if u32::try_from(payload_at + payload_len).is_err() {
             return Err("the answer to one batch passes 4 GiB".to_owned());
@@ -201,7 +278,9 @@ impl Answer {
             at += item.write_head(&mut out, at);
         }
         for item in Merged::new(&self.commands, changes) {
-            out.extend_from_slice(item.bytes(&self.payload));
+            for part in item.bytes(&self.payload) {
+                out.extend_from_slice(part);
+            }
         }
         Ok(out)
     }
@@ -256,21 +335,21 @@ impl Item<'_> {
     fn write_head(&self, out: &mut Vec<u8>, at: usize) -> usize {
         let command = match self {
             Self::Command(command) => **command,
-            Self::Change(change) => Command {
-                op: if change.value.is_some() {
-                    op::SET
-                } else {
-                    op::DELETE
-                },
-                flags: 0,
-                port: change.slot,
-                event: change.event,
-                time: 0,
-                at: 0,
-                key_len: 0,
-                value_len: change.value.as_ref().map_or(0, Vec::len),
-                headers_len: 0,
-            },
+            Self::Change(change) => {
+                let (op, flags, port, time) = change.change.fields();
+                let (key, value) = change.change.parts();
+                Command {
+                    op,
+                    flags,
+                    port,
+                    event: change.event,
+                    time,
+                    at: 0,
+                    key_len: key.len(),
+                    value_len: value.len(),
+                    headers_len: 0,
+                }
+            }
         };
         out.extend_from_slice(&[command.op, command.flags]);
         out.extend_from_slice(&command.port.to_le_bytes());
@@ -282,13 +361,16 @@ impl Item<'_> {
         command.key_len + command.value_len + command.headers_len
     }
 
-    fn bytes<'b>(&'b self, payload: &'b [u8]) -> &'b [u8] {
+    fn bytes<'b>(&'b self, payload: &'b [u8]) -> [&'b [u8]; 2] {
         match self {
             Self::Command(command) => {
-                &payload[command.at
-                    ..command.at + command.key_len + command.value_len + command.headers_len]
+                let len = command.key_len + command.value_len + command.headers_len;
+                [&payload[command.at..command.at + len], &[]]
             }
-            Self::Change(change) => change.value.as_deref().unwrap_or_default(),
+            Self::Change(change) => {
+                let (key, value) = change.change.parts();
+                [key, value]
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Reading a batch: nothing is copied and nothing is looked at before it is asked for.
 
-use super::{HEAD, NOTHING, ROW_KEY, ROW_TOMBSTONE, VERSION, read_u32, read_u64};
+use super::{
+    HEAD, NOTHING, ROW_KEY, ROW_PROCESSING, ROW_TIMER, ROW_TOMBSTONE, VERSION, read_u32, read_u64,
+};
 
 /// A batch as the host laid it out.
 pub(crate) struct BatchView<'a> {
@@ -10,9 +12,27 @@ pub(crate) struct BatchView<'a> {
     heads: &'a [u8],
     offsets: &'a [u8],
     ingest_times: &'a [u8],
+    /// Empty: not sent.
+    clock: &'a [u8],
+    /// Empty: nothing ends.
+    ttls: &'a [u8],
     key_index: &'a [u8],
     state: &'a [u8],
     payload: &'a [u8],
+}
+
+/// In which time something lasts or is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Clock {
+    Event,
+    Processing,
+}
+
+/// How long the values of a slot last, in µs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ttl {
+    pub(crate) clock: Clock,
+    pub(crate) micros: i64,
 }
 
 /// One event of a batch.
@@ -53,6 +73,7 @@ impl<'a> BatchView<'a> {
         };
         let events = count as usize;
         let with_slots = |items: usize| if slots == 0 { 0 } else { items };
+        let if_sent = |at: usize, items: usize| field(at).map(|at| if at == 0 { 0 } else { items });
         Ok(Self {
             count,
             slots,
@@ -60,6 +81,8 @@ impl<'a> BatchView<'a> {
             heads: block(12, events, HEAD)?,
             offsets: block(16, events, 8)?,
             ingest_times: block(20, events, 8)?,
+            clock: block(40, if_sent(40, events)?, 8)?,
+            ttls: block(44, if_sent(44, usize::from(slots))?, 16)?,
             key_index: block(24, with_slots(events), 4)?,
             state: block(28, with_slots(keys as usize) * usize::from(slots), 8)?,
             payload: block(32, field(36)? as usize, 1)?,
@@ -109,6 +132,11 @@ impl<'a> BatchView<'a> {
         })
     }
 
+    /// Whether event `index` has a key.
+    pub(crate) fn has_key(&self, index: u32) -> bool {
+        read_u32(self.heads, index as usize * HEAD + 28).is_some_and(|flags| flags & ROW_KEY != 0)
+    }
+
     fn part(&self, at: usize, len: usize) -> Option<&'a [u8]> {
         self.payload.get(at..at.checked_add(len)?)
     }
@@ -116,6 +144,42 @@ impl<'a> BatchView<'a> {
     /// Number of the event's key among the batch's distinct keys.
     pub(crate) fn key_number(&self, index: u32) -> Option<u32> {
         read_u32(self.key_index, index as usize * 4).filter(|number| *number < self.keys)
+    }
+
+    /// The watermark at the turn of event `index`; `None` when it wasn't sent.
+    pub(crate) fn watermark(&self, index: u32) -> Option<i64> {
+        read_u64(self.clock, index as usize * 8).map(u64::cast_signed)
+    }
+
+    /// In which time the timer at `index` was due; `None`: it is an event.
+    pub(crate) fn timer(&self, index: u32) -> Option<Clock> {
+        let flags = read_u32(self.heads, index as usize * HEAD + 28)?;
+        if flags & ROW_TIMER == 0 {
+            return None;
+        }
+        Some(match flags & ROW_PROCESSING {
+            0 => Clock::Event,
+            _ => Clock::Processing,
+        })
+    }
+
+    /// How long the values of a slot last; `None`: for ever.
+    pub(crate) fn ttl(&self, slot: usize) -> Option<Ttl> {
+        let clock = match self.ttls.get(slot * 16)? {
+            1 => Clock::Event,
+            2 => Clock::Processing,
+            _ => return None,
+        };
+        let micros = read_u64(self.ttls, slot * 16 + 8)?.cast_signed();
+        Some(Ttl { clock, micros })
+    }
+
+    /// When what is stored in a cell expires, if its slot's values do and there is something.
+    pub(crate) fn expires(&self, cell: usize) -> Option<i64> {
+        self.ttl(cell % usize::from(self.slots.max(1)))?;
+        self.state(cell)?;
+        let at = read_u32(self.state, cell * 8)? as usize;
+        read_u64(self.payload, at.checked_sub(8)?).map(u64::cast_signed)
     }
 
     /// What is stored in cell `key * slots + slot`; `None`: nothing.

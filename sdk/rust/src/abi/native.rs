@@ -1,8 +1,8 @@
 //! The host's side of both layouts, for tests that run natively: writing a batch, reading an answer.
 
 use super::{
-    BatchView, HEAD, HeaderBytes, NOTHING, ROW_KEY, ROW_TOMBSTONE, VERSION, flag, op, read_u32,
-    read_u64,
+    BatchView, Clock, HEAD, HeaderBytes, NOTHING, ROW_KEY, ROW_PROCESSING, ROW_TIMER,
+    ROW_TOMBSTONE, Ttl, VERSION, flag, op, read_u32, read_u64,
 };
 use std::collections::HashMap;
 
@@ -17,12 +17,41 @@ pub(crate) struct PackedEvent {
     pub(crate) ingest_time: i64,
 }
 
-/// Lays out a batch; `stored` gives the value of a slot for a key.
+/// Lays out a batch of a function without timers whose state has no end; `stored` gives the value of a slot
+/// for a key.
+#[cfg(test)]
 pub(crate) fn pack<'s>(
     events: &[PackedEvent],
     slots: usize,
     stored: impl Fn(Option<&[u8]>, usize) -> Option<&'s [u8]>,
 ) -> Vec<u8> {
+    let stored = |key: Option<&[u8]>, slot: usize| Some((i64::MAX, stored(key, slot)?));
+    pack_with(events, slots, stored, &Extras::default())
+}
+
+/// What only some batches have.
+#[derive(Default)]
+pub(crate) struct Extras<'e> {
+    /// Watermarks at the events' turns.
+    pub(crate) clock: Vec<i64>,
+    /// By slot; empty: nothing ends.
+    pub(crate) ttls: &'e [Option<Ttl>],
+    /// The rows are timers of this time.
+    pub(crate) timers: Option<Clock>,
+}
+
+/// Lays out a batch; `stored` gives the value of a slot for a key and when it expires.
+pub(crate) fn pack_with<'s>(
+    events: &[PackedEvent],
+    slots: usize,
+    stored: impl Fn(Option<&[u8]>, usize) -> Option<(i64, &'s [u8])>,
+    extras: &Extras<'_>,
+) -> Vec<u8> {
+    let timer_flags = match extras.timers {
+        None => 0,
+        Some(Clock::Event) => ROW_TIMER,
+        Some(Clock::Processing) => ROW_TIMER | ROW_PROCESSING,
+    };
     let mut payload = Vec::new();
     let mut heads = Vec::with_capacity(events.len() * HEAD);
     let mut key_numbers = Vec::with_capacity(events.len());
@@ -47,7 +76,8 @@ pub(crate) fn pack<'s>(
                 ROW_TOMBSTONE
             } else {
                 0
-            };
+            }
+            | timer_flags;
         for field in [
             key_at,
             value_at - key_at,
@@ -63,10 +93,16 @@ pub(crate) fn pack<'s>(
     for key in keys.iter().take(if slots == 0 { 0 } else { keys.len() }) {
         for slot in 0..slots {
             let (at, len) = match stored(*key, slot) {
-                Some(value) => (payload.len(), narrow(value.len())),
+                Some((expires, value)) => {
+                    if extras.ttls.get(slot).is_some_and(Option::is_some) {
+                        payload.extend_from_slice(&expires.to_le_bytes());
+                    }
+                    let at = payload.len();
+                    payload.extend_from_slice(value);
+                    (at, narrow(value.len()))
+                }
                 None => (0, NOTHING),
             };
-            payload.extend_from_slice(stored(*key, slot).unwrap_or_default());
             cells.extend_from_slice(&narrow(at).to_le_bytes());
             cells.extend_from_slice(&len.to_le_bytes());
         }
@@ -83,30 +119,69 @@ pub(crate) fn pack<'s>(
             .collect()
     };
     let keys = if slots == 0 { 0 } else { keys.len() };
+    let clock = column(&mut extras.clock.iter().map(|time| time.to_le_bytes()));
+    let ttls = extras.ttls.iter().flat_map(|ttl| {
+        let (clock, micros) = match ttl {
+            None => (0, 0),
+            Some(ttl) => (1 + u64::from(ttl.clock == Clock::Processing), ttl.micros),
+        };
+        [clock.to_le_bytes(), micros.to_le_bytes()].concat()
+    });
+    let ttls = ttls.collect();
     assemble(
         events.len(),
         slots,
         keys,
-        [heads, offsets, ingest_times, key_index, cells, payload],
+        [
+            heads,
+            offsets,
+            ingest_times,
+            clock,
+            ttls,
+            key_index,
+            cells,
+            payload,
+        ],
     )
 }
 
 /// The head, then the blocks, each at a multiple of 8.
-fn assemble(events: usize, slots: usize, keys: usize, blocks: [Vec<u8>; 6]) -> Vec<u8> {
-    let mut starts = [0; 6];
+fn assemble(events: usize, slots: usize, keys: usize, blocks: [Vec<u8>; 8]) -> Vec<u8> {
+    let mut starts = [0; 8];
     let mut at: usize = 48;
     for (start, block) in starts.iter_mut().zip(&blocks) {
         at = at.next_multiple_of(8);
         *start = at;
         at += block.len();
     }
+    let [
+        heads,
+        offsets,
+        ingest_times,
+        clock,
+        ttls,
+        key_index,
+        cells,
+        payload,
+    ] = starts;
+    let sent = |block: usize, at| if blocks[block].is_empty() { 0 } else { at };
     let mut bytes = vec![VERSION, 0];
     bytes.extend_from_slice(&u16::try_from(slots).unwrap_or(u16::MAX).to_le_bytes());
-    let lengths = [events, keys]
-        .into_iter()
-        .chain(starts)
-        .chain([blocks[5].len(), 0, 0]);
-    lengths.for_each(|field| bytes.extend_from_slice(&narrow(field).to_le_bytes()));
+    for field in [
+        events,
+        keys,
+        heads,
+        offsets,
+        ingest_times,
+        if slots == 0 { 0 } else { key_index },
+        if slots == 0 { 0 } else { cells },
+        payload,
+        blocks[7].len(),
+        sent(3, clock),
+        sent(4, ttls),
+    ] {
+        bytes.extend_from_slice(&narrow(field).to_le_bytes());
+    }
     for (start, block) in starts.into_iter().zip(&blocks) {
         bytes.resize(start, 0);
         bytes.extend_from_slice(block);
@@ -135,6 +210,7 @@ pub(crate) struct Reply<'a> {
 pub(crate) enum ReplyStop<'a> {
     Retry(&'a str),
     Fatal(&'a str),
+    Timers,
 }
 
 /// One command.
@@ -153,6 +229,28 @@ pub(crate) enum ReplyCommand<'a> {
     },
     Delete {
         slot: u16,
+    },
+    Add {
+        slot: u16,
+        by: i64,
+    },
+    Put {
+        slot: u16,
+        entry: &'a [u8],
+        value: &'a [u8],
+    },
+    Remove {
+        slot: u16,
+        entry: &'a [u8],
+    },
+    SetTimer {
+        clock: Clock,
+        due: i64,
+        tag: &'a [u8],
+        payload: Option<&'a [u8]>,
+    },
+    CancelTimer {
+        tag: &'a [u8],
     },
     Reason(&'a str),
 }
@@ -190,6 +288,7 @@ impl<'a> Reply<'a> {
             (0, None) => None,
             (1, reason) => Some(ReplyStop::Retry(reason.unwrap_or_default())),
             (2, reason) => Some(ReplyStop::Fatal(reason.unwrap_or_default())),
+            (3, None) => Some(ReplyStop::Timers),
             (other, _) => return Err(format!("unknown stop {other}")),
         };
         if stop.is_none() && processed != events {
@@ -227,6 +326,26 @@ fn read_command<'a>(head: &[u8], payload: &'a [u8]) -> Option<Read<'a>> {
         },
         op::SET => ReplyCommand::Set { slot: port, value },
         op::DELETE => ReplyCommand::Delete { slot: port },
+        op::ADD => ReplyCommand::Add {
+            slot: port,
+            by: read_u64(value, 0)?.cast_signed(),
+        },
+        op::PUT => ReplyCommand::Put {
+            slot: port,
+            entry: key,
+            value,
+        },
+        op::REMOVE => ReplyCommand::Remove {
+            slot: port,
+            entry: key,
+        },
+        op::SET_TIMER => ReplyCommand::SetTimer {
+            clock: [Clock::Event, Clock::Processing][usize::from(port)],
+            due: read_u64(head, 8)?.cast_signed(),
+            tag: key,
+            payload: (flags & flag::PAYLOAD != 0).then_some(value),
+        },
+        op::CANCEL_TIMER => ReplyCommand::CancelTimer { tag: key },
         op::REASON => ReplyCommand::Reason(std::str::from_utf8(value).ok()?),
         op::STOP => return Some(Read::Stop(std::str::from_utf8(value).ok()?)),
         _ => return None,

@@ -86,10 +86,143 @@ fn the_golden_answer_is_written() {
     answer.outcome(2, outcome::SKIP, "no value");
     let changes = [StateChange {
         event: 1,
-        slot: 0,
-        value: Some(b"9".to_vec()),
+        change: Change::Set {
+            slot: 0,
+            value: b"9".to_vec(),
+        },
     }];
     assert_eq!(answer.finish(&changes), Ok(expected));
+}
+
+/// 2013-01-01T10:15:00Z.
+const TIME: i64 = 1_357_035_300_000_000;
+
+fn ua(time: i64, value: &[u8], offset: u64, ingest_time: i64) -> PackedEvent {
+    PackedEvent {
+        time,
+        key: Some(b"UA".to_vec()),
+        value: Some(value.to_vec()),
+        headers: Vec::new(),
+        offset,
+        ingest_time,
+    }
+}
+
+#[test]
+fn the_golden_batches_with_ends_clocks_and_timers_are_read_and_written() {
+    let bytes = golden("batch-state");
+    let view = BatchView::parse(&bytes).expect("golden batch");
+    let ttl = Ttl {
+        clock: Clock::Event,
+        micros: 60_000_000,
+    };
+    assert_eq!((view.ttl(0), view.ttl(1)), (Some(ttl), None));
+    assert_eq!(
+        (view.watermark(0), view.watermark(1)),
+        (Some(i64::MIN), Some(TIME - 1))
+    );
+    assert_eq!(
+        (view.state(0), view.expires(0)),
+        (Some(b"7".as_slice()), Some(TIME + 60_000_000))
+    );
+    assert_eq!(
+        (view.state(1), view.expires(1), view.timer(0)),
+        (None, None, None)
+    );
+    let events = [
+        ua(TIME, b"1", 12, TIME + 5_000_000),
+        ua(TIME + 1_000_000, b"2", 13, TIME + 5_000_000),
+    ];
+    let extras = Extras {
+        clock: vec![i64::MIN, TIME - 1],
+        ttls: &[Some(ttl), None],
+        timers: None,
+    };
+    let stored =
+        |_: Option<&[u8]>, slot| (slot == 0).then_some((TIME + 60_000_000, b"7".as_slice()));
+    assert_eq!(pack_with(&events, 2, stored, &extras), bytes);
+
+    let bytes = golden("batch-timer");
+    let view = BatchView::parse(&bytes).expect("golden batch");
+    assert_eq!(
+        (view.timer(0), view.watermark(0)),
+        (Some(Clock::Processing), Some(TIME - 1))
+    );
+    let timer = PackedEvent {
+        headers: headers(&[("tag", b"late")]),
+        ..ua(TIME, b"[1]", 3, TIME + 7)
+    };
+    let extras = Extras {
+        clock: vec![TIME - 1],
+        timers: Some(Clock::Processing),
+        ..Extras::default()
+    };
+    assert_eq!(view.events(), std::slice::from_ref(&timer));
+    assert_eq!(pack_with(&[timer], 0, |_, _| None, &extras), bytes);
+}
+
+#[test]
+fn the_golden_answer_with_every_command_is_written_and_read() {
+    let mut answer = Answer::default();
+    answer.outcome(0, outcome::EFFECT, "");
+    answer.outcome(1, outcome::EFFECT, "");
+    answer.stop_for_timers();
+    let tag = |tag: &str| tag.as_bytes().to_vec();
+    let changes = [
+        (
+            0,
+            Change::Put {
+                slot: 1,
+                entry: tag("a"),
+                value: tag("1"),
+            },
+        ),
+        (0, Change::CancelTimer { tag: tag("old") }),
+        (
+            1,
+            Change::Add {
+                slot: 0,
+                by: (-2_i64).to_le_bytes(),
+            },
+        ),
+        (
+            1,
+            Change::Remove {
+                slot: 1,
+                entry: tag("b"),
+            },
+        ),
+        (
+            1,
+            Change::SetTimer {
+                clock: Clock::Processing,
+                due: TIME,
+                tag: tag("late"),
+                payload: Some(tag("[1]")),
+            },
+        ),
+        (
+            1,
+            Change::SetTimer {
+                clock: Clock::Event,
+                due: TIME - 1,
+                tag: tag("soon"),
+                payload: None,
+            },
+        ),
+    ]
+    .map(|(event, change)| StateChange { event, change });
+    let bytes = answer.finish(&changes).expect("small");
+    assert_eq!(bytes, golden("answer-state"));
+    let reply = Reply::parse(&bytes, 3).expect("golden answer");
+    assert_eq!(
+        (reply.stop, reply.commands.len()),
+        (Some(ReplyStop::Timers), 6)
+    );
+    assert_eq!(
+        reply.commands[2],
+        (1, ReplyCommand::Add { slot: 0, by: -2 })
+    );
 }
 
 #[test]
@@ -138,19 +271,25 @@ proptest! {
     }
 
     #[test]
-    fn damaged_batches_never_panic(at in 0_usize..261, value in any::<u8>(), cut in 0_usize..262) {
-        let mut bytes = golden("batch");
-        bytes[at] = value;
-        bytes.truncate(cut);
+    fn damaged_batches_never_panic(
+        name in prop::sample::select(vec!["batch", "batch-state", "batch-timer"]),
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = golden(name);
+        let len = bytes.len();
+        bytes[at.index(len)] = value;
+        bytes.truncate(cut.index(len + 1));
         if let Ok(view) = BatchView::parse(&bytes) {
             for event in 0..view.count().min(10) {
                 if let Ok(row) = view.row(event) {
                     let _ = row.headers.count();
                 }
-                let _ = view.key_number(event);
+                let _ = (view.key_number(event), view.watermark(event), view.timer(event));
             }
             for cell in 0..4 {
-                let _ = view.state(cell);
+                let _ = (view.state(cell), view.expires(cell), view.ttl(cell));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Three runs over the same events that must come to the same end.
 
 use super::Described;
-use super::given::{Given, Raw};
+use super::given::{Raw, Step};
 use super::run::{Plan, Run, Sizes, below, run};
 use crate::{Key, Time};
 use std::fmt::{Debug, Write};
@@ -13,16 +13,18 @@ use std::fmt::{Debug, Write};
 pub(super) fn three_runs(
     function: &Described,
     config: &str,
-    given: &[Given],
+    steps: &[Step],
+    disorder: i64,
     seed: u64,
 ) -> Result<Run, String> {
-    let mut random = seed ^ (given.len() as u64).rotate_left(32) ^ 0x5eed;
+    let mut random = seed ^ (steps.len() as u64).rotate_left(32) ^ 0x5eed;
     let most = 1 + below(&mut random, 7);
-    let crash = below(&mut random, given.len() / most.div_ceil(2) + 1);
+    let crash = below(&mut random, steps.len() / most.div_ceil(2) + 1);
     let alone = run(
         function,
         config,
-        given,
+        steps,
+        disorder,
         seed,
         Plan {
             sizes: Sizes::Fixed(1),
@@ -36,7 +38,8 @@ pub(super) fn three_runs(
     let crashed = run(
         function,
         config,
-        given,
+        steps,
+        disorder,
         seed,
         Plan {
             sizes,
@@ -46,7 +49,8 @@ pub(super) fn three_runs(
     let together = run(
         function,
         config,
-        given,
+        steps,
+        disorder,
         seed,
         Plan {
             sizes: Sizes::Fixed(usize::MAX),
@@ -148,26 +152,30 @@ fn first(
 }
 
 fn state(function: &Described, alone: &Run, other: &Run) -> Option<Difference> {
-    alone
-        .state
-        .keys()
-        .chain(other.state.keys())
-        .find_map(|place| {
-            let show = |run: &Run| {
-                run.state
-                    .get(place)
-                    .map(|value| String::from_utf8_lossy(value).into_owned())
-            };
-            let (left, right) = (show(alone), show(other));
-            let slot = function.slots.get(place.1).copied().unwrap_or_default();
-            (left != right).then(|| {
-                (
-                    format!("state {slot} of {:?}", String::from_utf8_lossy(&place.0)),
-                    nothing(left),
-                    nothing(right),
-                )
-            })
-        })
+    let (left, right) = (&alone.model, &other.model);
+    let places = left.state.keys().chain(right.state.keys());
+    let differs = places
+        .clone()
+        .find(|place| left.state.get(*place) != right.state.get(*place));
+    if let Some(place) = differs {
+        let show = |run: &Run| run.model.state.get(place).map(super::model::Stored::shown);
+        let slot = function.slots.get(place.1).map_or("", |slot| slot.name);
+        let key = String::from_utf8_lossy(&place.0);
+        let entry = place.2.as_deref().map(String::from_utf8_lossy);
+        let entry = entry.map_or_else(String::new, |entry| format!(", entry {entry:?}"));
+        let what = format!("state {slot} of {key:?}{entry}");
+        return Some((what, nothing(show(alone)), nothing(show(other))));
+    }
+    (alone.fired != other.fired || left.timers != right.timers).then(|| {
+        let show = |run: &Run| {
+            format!(
+                "{} had their turn, set are {:?}",
+                run.fired,
+                run.model.pending()
+            )
+        };
+        ("timers".to_owned(), show(alone), show(other))
+    })
 }
 
 fn nothing(shown: Option<String>) -> String {

@@ -85,8 +85,9 @@ impl Given {
         self
     }
 
-    /// The event as it lies in its topic; `pointer` says what to key it by instead of its own key.
-    pub(super) fn packed(&self, offset: u64, pointer: Option<&str>) -> PackedEvent {
+    /// The event as it lies in its topic; `pointer` says what to key it by instead of its own key. It is
+    /// received at its time, or at `received` if that is later.
+    pub(super) fn packed(&self, offset: u64, pointer: Option<&str>, received: i64) -> PackedEvent {
         let age = i64::try_from(offset)
             .unwrap_or(i64::MAX / SECOND)
             .saturating_mul(SECOND);
@@ -104,14 +105,36 @@ impl Given {
             value: self.value.clone(),
             headers: self.headers.clone(),
             offset,
-            ingest_time: START + age,
+            ingest_time: received.max(time),
         }
     }
 }
 
+/// What a test lets happen.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Event(Given),
+    /// Time goes on to here without an event.
+    Time(i64),
+}
+
+/// A timer that is set and not due yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PendingTimer {
+    /// The key it was set for.
+    pub key: Vec<u8>,
+    /// Its tag.
+    pub tag: String,
+    /// When it is due.
+    pub time: Time,
+    /// Whether that is in processing time.
+    pub processing: bool,
+}
+
 const SECOND: i64 = 1_000_000;
 /// 2000-01-01T00:00:00Z.
-const START: i64 = 946_684_800 * SECOND;
+pub(super) const START: i64 = 946_684_800 * SECOND;
 
 /// Text as it is, numbers and booleans as they are written; anything else is no key.
 fn pointed_at(value: &[u8], pointer: &str) -> Option<Vec<u8>> {
@@ -168,8 +191,10 @@ impl<T> Emitted<T> {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Which event it was, counted from 0 in the order sent.
+    /// Which event it was, counted from 0 in the order sent; of a timer, the event it came before.
     pub event: usize,
+    /// The tag of the timer, if it was one.
+    pub timer: Option<String>,
     /// `guest` (the function said so, or no attempt helped), `decode` or `trap`.
     pub reason: &'static str,
     /// The function's or the parser's words.

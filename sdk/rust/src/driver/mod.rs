@@ -5,15 +5,20 @@
 //! runs must agree.
 
 mod agree;
+#[cfg(test)]
+mod cases;
 mod given;
+mod model;
 mod run;
 #[cfg(test)]
 mod tests;
 
-pub use given::{DeadLetter, Emitted, Given};
+pub use given::{DeadLetter, Emitted, Given, PendingTimer};
 
 use crate::guest::{OnBatch, on_batch};
-use crate::{Function, LogLine};
+use crate::map_key::MapKey;
+use crate::{Function, LogLine, Slot, Time};
+use given::Step;
 use run::{Outcome, Run};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,7 +31,8 @@ use serde::de::DeserializeOwned;
 pub struct Driver {
     function: Described,
     config: String,
-    given: Vec<Given>,
+    steps: Vec<Step>,
+    disorder: i64,
     seed: u64,
     done: Option<Run>,
 }
@@ -38,7 +44,8 @@ struct Described {
     input: &'static str,
     key: Option<&'static str>,
     outputs: &'static [(&'static str, &'static str)],
-    slots: &'static [&'static str],
+    slots: &'static [Slot],
+    timers: bool,
     on_batch: OnBatch,
 }
 
@@ -51,12 +58,14 @@ impl Driver {
             key: F::KEY,
             outputs: F::OUTPUTS,
             slots: F::SLOTS,
+            timers: F::TIMERS,
             on_batch: on_batch::<F>,
         };
         Self {
             function,
             config: "{}".to_owned(),
-            given: Vec::new(),
+            steps: Vec::new(),
+            disorder: 300_000_000,
             seed: 0,
             done: None,
         }
@@ -93,8 +102,37 @@ impl Driver {
 
     /// Sends an event of any form.
     pub fn send_event(&mut self, event: Given) {
-        self.given.push(event);
+        self.steps.push(Step::Event(event));
         self.done = None;
+    }
+
+    /// Lets time go on to a moment without an event, in event time as in processing time: timers that are due
+    /// by then take their turn, and state that has expired by then is gone. Otherwise the watermark follows
+    /// the events' times, and processing time is that of the latest event.
+    ///
+    /// # Panics
+    /// When the text is no time.
+    #[track_caller]
+    pub fn advance_time<T: TryInto<Time, Error: std::fmt::Display>>(&mut self, time: T) {
+        match time.try_into() {
+            Ok(time) => self.steps.push(Step::Time(time.micros())),
+            Err(why) => complain(&why.to_string()),
+        }
+        self.done = None;
+    }
+
+    /// Lets events be so far behind the newest one (`[time] disorder` of a manifest); five minutes otherwise.
+    #[must_use]
+    pub fn with_disorder(mut self, disorder: std::time::Duration) -> Self {
+        self.disorder = i64::try_from(disorder.as_micros()).unwrap_or(i64::MAX);
+        self.done = None;
+        self
+    }
+
+    /// The timers that are set and not due yet, those due first in front.
+    #[track_caller]
+    pub fn timers(&mut self) -> Vec<PendingTimer> {
+        self.results().model.pending()
     }
 
     /// What was emitted to a topic, in order. Tombstones need an `Option`: `output::<Option<T>>`.
@@ -128,29 +166,48 @@ impl Driver {
             .collect()
     }
 
-    /// The value of a slot for a key.
+    /// The value of a slot for a key: of a counter a number, of a list all of it.
     ///
     /// # Panics
     /// When the function has no such slot, or the value doesn't read as `T`.
     #[track_caller]
     pub fn state<T: DeserializeOwned>(&mut self, slot: &str, key: impl AsRef<[u8]>) -> Option<T> {
-        let position = self.function.slots.iter().position(|other| *other == slot);
-        let Some(position) = position else {
-            complain(&format!(
-                "`{}` has no slot {slot:?}; its slots are {:?}",
-                self.function.name, self.function.slots
-            ))
+        let number = self.slot(slot);
+        let stored = self.results().model.value(key.as_ref(), number)?;
+        Some(stored_as(slot, stored))
+    }
+
+    /// The entries of a map for a key, in order.
+    ///
+    /// # Panics
+    /// When the function has no such slot, or an entry doesn't read as `K` and `T`.
+    #[track_caller]
+    pub fn entries<K: MapKey, T: DeserializeOwned>(
+        &mut self,
+        slot: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Vec<(K, T)> {
+        let number = self.slot(slot);
+        let entries = self.results().model.entries(key.as_ref(), number);
+        let read = |(entry, value): (&[u8], &[u8])| match K::read(entry) {
+            Some(entry) => (entry, stored_as(slot, value)),
+            None => complain(&format!("an entry of {slot:?} has another type of key")),
         };
-        let stored = self
-            .results()
-            .state
-            .get(&(key.as_ref().to_vec(), position))?;
-        match serde_json::from_slice(stored) {
-            Ok(value) => Some(value),
-            Err(why) => complain(&format!(
-                "slot {slot:?} holds {}, which doesn't read as asked: {why}",
-                String::from_utf8_lossy(stored)
-            )),
+        entries.map(read).collect()
+    }
+
+    #[track_caller]
+    fn slot(&self, slot: &str) -> usize {
+        let slots = self.function.slots;
+        match slots.iter().position(|other| other.name == slot) {
+            Some(number) => number,
+            None => {
+                let names: Vec<_> = slots.iter().map(|slot| slot.name).collect();
+                complain(&format!(
+                    "`{}` has no slot {slot:?}; its slots are {names:?}",
+                    self.function.name
+                ))
+            }
         }
     }
 
@@ -197,7 +254,13 @@ impl Driver {
     #[track_caller]
     fn results(&mut self) -> &Run {
         if self.done.is_none() {
-            match agree::three_runs(&self.function, &self.config, &self.given, self.seed) {
+            match agree::three_runs(
+                &self.function,
+                &self.config,
+                &self.steps,
+                self.disorder,
+                self.seed,
+            ) {
                 Ok(run) => self.done = Some(run),
                 Err(why) => complain(&why),
             }
@@ -206,6 +269,17 @@ impl Driver {
             Some(run) => run,
             None => complain("nothing was run"),
         }
+    }
+}
+
+#[track_caller]
+fn stored_as<T: DeserializeOwned>(slot: &str, stored: &[u8]) -> T {
+    match serde_json::from_slice(stored) {
+        Ok(value) => value,
+        Err(why) => complain(&format!(
+            "slot {slot:?} holds {}, which doesn't read as asked: {why}",
+            String::from_utf8_lossy(stored)
+        )),
     }
 }
 

@@ -1,14 +1,21 @@
 //! One run of all events through a function, as a host would do it.
 
 use super::Described;
-use super::given::{DeadLetter, Given, Raw};
-use crate::abi::{PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack};
-use crate::guest::{Call, Instance, Surroundings};
+use super::given::{DeadLetter, Raw, START, Step};
+use super::model::{self, Model};
+use crate::abi::{
+    Clock, Extras, HeaderBytes, PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack_with,
+};
+use crate::guest::{Call, Instance, MapPage, Surroundings};
 use crate::{LogLine, log};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How often a host tries an event by default, the first attempt included.
 const ATTEMPTS: u32 = 5;
+/// Timers draw other random numbers than events.
+const TIMER_SEED: u64 = 0x7469_6d65_7273_0001;
 /// Most events of a batch by default.
 const BATCH: usize = 256;
 
@@ -22,12 +29,14 @@ pub(super) enum Outcome {
 }
 
 /// Everything that a run left.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Run {
     /// By event, with the reason if there is one.
     pub(super) outcomes: Vec<(Outcome, String)>,
     pub(super) emitted: Vec<Raw>,
-    pub(super) state: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
+    pub(super) model: Model,
+    /// Timers that had their turn.
+    pub(super) fired: u64,
     pub(super) dead_letters: Vec<DeadLetter>,
     pub(super) stopped: Option<String>,
     pub(super) logs: Vec<LogLine>,
@@ -67,6 +76,7 @@ pub(super) fn below(state: &mut u64, bound: usize) -> usize {
 struct Settings {
     config: String,
     topic: String,
+    committed: Rc<RefCell<Model>>,
 }
 
 impl Surroundings for Settings {
@@ -77,6 +87,14 @@ impl Surroundings for Settings {
     fn input_topic(&self, _input: u32) -> String {
         self.topic.clone()
     }
+
+    fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8> {
+        self.committed.borrow().map_get(slot, key, entry)
+    }
+
+    fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8> {
+        self.committed.borrow().map_scan(slot, key, page)
+    }
 }
 
 impl Settings {
@@ -85,108 +103,255 @@ impl Settings {
     }
 }
 
-/// Runs all events.
+/// Runs all steps.
 ///
 /// # Errors
 /// When the function's answer can't be read: a fault of the SDK, not of the function.
 pub(super) fn run(
     function: &Described,
     config: &str,
-    given: &[Given],
+    steps: &[Step],
+    disorder: i64,
     seed: u64,
-    mut plan: Plan,
+    plan: Plan,
 ) -> Result<Run, String> {
-    let events: Vec<PackedEvent> = (0..)
-        .zip(given)
-        .map(|(offset, event)| event.packed(offset, function.key))
-        .collect();
     let settings = Settings {
         config: config.to_owned(),
         topic: function.input.to_owned(),
+        committed: Rc::new(RefCell::new(Model::new())),
     };
-    let mut instance = settings.instance();
-    let mut run = Run::default();
-    let mut attempt = 0;
-    let mut most = BATCH;
-    let mut batches = 0;
-    while run.outcomes.len() < events.len() && run.stopped.is_none() {
-        let rest = &events[run.outcomes.len()..];
-        if keyless(&rest[0], function) {
-            run.outcomes
-                .push((Outcome::Skipped, "the event has no key".to_owned()));
-            continue;
+    let mut host = Host {
+        function,
+        disorder,
+        seed,
+        plan,
+        instance: settings.instance(),
+        settings,
+        run: Run {
+            outcomes: Vec::new(),
+            emitted: Vec::new(),
+            model: Model::new(),
+            fired: 0,
+            dead_letters: Vec::new(),
+            stopped: None,
+            logs: Vec::new(),
+        },
+        attempt: 0,
+        most: BATCH,
+        batches: 0,
+    };
+    let mut at = 0;
+    let (mut offset, mut received) = (0, START);
+    while at < steps.len() && host.run.stopped.is_none() {
+        let mut events = Vec::new();
+        while let Some(Step::Event(given)) = steps.get(at) {
+            let event = given.packed(offset, function.key, received);
+            received = event.ingest_time.saturating_add(1);
+            offset += 1;
+            events.push(event);
+            at += 1;
         }
-        let size = if attempt > 0 {
-            1
-        } else {
-            plan.sizes.next().min(most)
+        host.events(&events)?;
+        while let Some(Step::Time(time)) = steps.get(at) {
+            received = received.max(*time);
+            host.time(*time)?;
+            at += 1;
+        }
+    }
+    Ok(host.run)
+}
+
+/// One run on its way.
+struct Host<'h> {
+    function: &'h Described,
+    disorder: i64,
+    seed: u64,
+    plan: Plan,
+    settings: Settings,
+    instance: Instance,
+    run: Run,
+    /// Earlier tries of what is in front.
+    attempt: u32,
+    /// Most events of the next batch.
+    most: usize,
+    batches: usize,
+}
+
+impl Host<'_> {
+    /// Events, one batch after the other.
+    fn events(&mut self, events: &[PackedEvent]) -> Result<(), String> {
+        let first = self.run.outcomes.len();
+        while self.run.stopped.is_none() {
+            let rest = &events[self.run.outcomes.len() - first..];
+            let Some(event) = rest.first() else {
+                break;
+            };
+            if self.attempt == 0 {
+                self.fire(event.ingest_time)?;
+            }
+            if self.keyless(event) {
+                self.pass(event);
+                self.run
+                    .outcomes
+                    .push((Outcome::Skipped, "the event has no key".to_owned()));
+                continue;
+            }
+            let (batch, clock) = self.batch(rest);
+            let extras = Extras {
+                clock,
+                ..Extras::default()
+            };
+            self.call(batch, extras, None)?;
+        }
+        self.fire(self.run.model.processing)
+    }
+
+    /// The next events that can be handled together, and the watermarks at their turns.
+    fn batch<'e>(&mut self, rest: &'e [PackedEvent]) -> (&'e [PackedEvent], Vec<i64>) {
+        let size = match self.attempt {
+            0 => self.plan.sizes.next().min(self.most),
+            _ => 1,
         };
-        let batch = &rest[..rest
-            .iter()
-            .take(size)
-            .take_while(|event| !keyless(event, function))
-            .count()];
-        let packed = pack(batch, function.slots.len(), |key, slot| {
-            run.state.get(&(key?.to_vec(), slot)).map(Vec::as_slice)
-        });
+        let mut clock: Vec<i64> = Vec::new();
+        let mut watermark = self.run.model.watermark;
+        for event in rest.iter().take(size) {
+            let due = self.run.model.is_due(Clock::Event, watermark)
+                || self.run.model.is_due(Clock::Processing, event.ingest_time);
+            if self.keyless(event) || (due && !clock.is_empty()) {
+                break;
+            }
+            clock.push(watermark);
+            watermark = watermark.max(event.time.saturating_sub(self.disorder + 1));
+        }
+        (&rest[..clock.len()], clock)
+    }
+
+    /// Time goes on without an event.
+    fn time(&mut self, time: i64) -> Result<(), String> {
+        self.run.model.watermark = self.run.model.watermark.max(time);
+        self.fire(time)
+    }
+
+    /// All timers whose turn it is.
+    fn fire(&mut self, processing: i64) -> Result<(), String> {
+        let processing = self.run.model.processing.max(processing);
+        self.run.model.processing = processing;
+        while self.run.stopped.is_none() && self.function.timers {
+            let size = match self.attempt {
+                0 => self.plan.sizes.next().min(self.most),
+                _ => 1,
+            };
+            let Some((time, mut rows)) = self.run.model.due(processing, size) else {
+                return Ok(());
+            };
+            for (offset, row) in (self.run.fired..).zip(&mut rows) {
+                row.offset = offset;
+            }
+            let extras = Extras {
+                clock: vec![self.run.model.watermark; rows.len()],
+                ..Extras::default()
+            };
+            self.call(&rows, extras, Some(time))?;
+        }
+        Ok(())
+    }
+
+    /// One call, and what it comes to.
+    fn call(
+        &mut self,
+        rows: &[PackedEvent],
+        extras: Extras<'_>,
+        timers: Option<Clock>,
+    ) -> Result<(), String> {
+        let ttls = model::ttls(self.function.slots);
+        let clock = extras.clock;
+        let extras = Extras {
+            clock: if self.function.timers || !ttls.is_empty() {
+                clock.clone()
+            } else {
+                Vec::new()
+            },
+            ttls: &ttls,
+            timers,
+        };
+        self.settings.committed.replace(self.run.model.clone());
+        let packed = pack_with(
+            rows,
+            self.function.slots.len(),
+            |key, slot| self.run.model.cell(key, slot),
+            &extras,
+        );
         let call = Call {
             input: 0,
             partition: 0,
-            attempt,
-            watermark: i64::MIN,
-            seed,
+            attempt: self.attempt,
+            watermark: self.run.model.watermark,
+            seed: self.seed ^ if timers.is_some() { TIMER_SEED } else { 0 },
         };
         log::keep_lines();
-        let answer = (function.on_batch)(&instance, call, &packed);
-        let first = u32::try_from(run.outcomes.len()).unwrap_or(u32::MAX);
+        let answer = (self.function.on_batch)(&self.instance, call, &packed);
+        let first = u32::try_from(self.run.outcomes.len()).unwrap_or(u32::MAX);
         let lines = log::take_lines().into_iter();
-        run.logs.extend(lines.map(|line| LogLine {
+        self.run.logs.extend(lines.map(|line| LogLine {
             event: line.event.saturating_add(first),
             ..line
         }));
-        batches += 1;
-        if plan.crash == Some(batches - 1) {
-            instance = settings.instance();
-            continue;
+        self.batches += 1;
+        if self.plan.crash == Some(self.batches - 1) {
+            self.instance = self.settings.instance();
+            return Ok(());
         }
         match answer {
             Ok(answer) => {
-                most = BATCH;
-                let reply = Reply::parse(&answer, batch.len())?;
-                attempt = run.apply(&reply, batch, attempt)?;
+                self.most = BATCH;
+                let reply = Reply::parse(&answer, rows.len())?;
+                self.apply(&reply, rows, &clock, timers.is_some())
             }
             // The whole call failed: halve the batch until the culprit stands alone.
             Err(why) => {
-                instance = settings.instance();
-                if batch.len() > 1 {
-                    most = batch.len() / 2;
+                self.instance = self.settings.instance();
+                if rows.len() > 1 {
+                    self.most = rows.len() / 2;
                 } else {
-                    attempt = run.fail("trap", &why, attempt + 1);
+                    self.attempt =
+                        self.fail("trap", &why, self.attempt + 1, rows, timers.is_some());
                 }
+                Ok(())
             }
         }
     }
-    Ok(run)
-}
 
-/// A function with state is given no event without a key.
-fn keyless(event: &PackedEvent, function: &Described) -> bool {
-    event.key.is_none() && !function.slots.is_empty()
-}
+    /// A function that keeps something by key is given no event without one.
+    fn keyless(&self, event: &PackedEvent) -> bool {
+        event.key.is_none() && (!self.function.slots.is_empty() || self.function.timers)
+    }
 
-impl Run {
-    /// Commits what an answer says; gives the number of attempts at the next event.
+    /// An event has its outcome: time is as far as it.
+    fn pass(&mut self, event: &PackedEvent) {
+        let watermark = event.time.saturating_sub(self.disorder + 1);
+        let model = &mut self.run.model;
+        model.watermark = model.watermark.max(watermark);
+        model.processing = model.processing.max(event.ingest_time);
+    }
+
+    /// Commits what an answer says.
     fn apply(
         &mut self,
         reply: &Reply<'_>,
-        batch: &[PackedEvent],
-        attempt: u32,
-    ) -> Result<u32, String> {
-        let first = self.outcomes.len();
+        rows: &[PackedEvent],
+        clock: &[i64],
+        timers: bool,
+    ) -> Result<(), String> {
+        let first = self.run.outcomes.len();
         let mut reasons = BTreeMap::new();
+        if timers {
+            for row in &rows[..reply.outcomes.len()] {
+                self.run.model.timers.remove(&name(row));
+            }
+        }
         for (event, command) in &reply.commands {
             let event = *event as usize;
-            let source = batch.get(event).ok_or("a command belongs to no event")?;
+            let source = rows.get(event).ok_or("a command belongs to no event")?;
             match command {
                 ReplyCommand::Emit {
                     output,
@@ -194,71 +359,109 @@ impl Run {
                     value,
                     headers,
                     time,
-                } => self.emitted.push(Raw {
-                    event: first + event,
+                } => self.run.emitted.push(Raw {
+                    event: if timers { first } else { first + event },
                     output: usize::from(*output),
                     key: key.map(<[u8]>::to_vec),
                     value: value.map(<[u8]>::to_vec),
                     headers: headers.0.to_vec(),
                     time: time.unwrap_or(source.time),
                 }),
-                ReplyCommand::Set { slot, value } => {
-                    let key = source.key.clone().ok_or("state without a key")?;
-                    self.state.insert((key, usize::from(*slot)), value.to_vec());
-                }
-                ReplyCommand::Delete { slot } => {
-                    let key = source.key.clone().ok_or("state without a key")?;
-                    self.state.remove(&(key, usize::from(*slot)));
-                }
                 ReplyCommand::Reason(reason) => {
                     reasons.insert(event, (*reason).to_owned());
                 }
+                other => {
+                    let slots = self.function.slots;
+                    self.run.model.apply(other, source, clock[event], slots)?;
+                }
             }
         }
+        let attempt = self.attempt;
         for (event, outcome) in reply.outcomes.iter().enumerate() {
             let reason = reasons.remove(&event).unwrap_or_default();
             let attempts = if event == 0 { attempt + 1 } else { 1 };
-            match *outcome {
-                outcome::FILTERED => self.outcomes.push((Outcome::Filtered, reason)),
-                outcome::EFFECT => self.outcomes.push((Outcome::Effect, reason)),
-                outcome::SKIP => self.outcomes.push((Outcome::Skipped, reason)),
-                outcome::DEAD_LETTER => self.give_up("guest", &reason, attempts),
-                outcome::UNDECODABLE => self.give_up("decode", &reason, attempts),
+            let outcome = match *outcome {
+                outcome::FILTERED => Outcome::Filtered,
+                outcome::EFFECT => Outcome::Effect,
+                outcome::SKIP => Outcome::Skipped,
+                outcome::DEAD_LETTER => {
+                    self.letter("guest", &reason, attempts, &rows[event], timers);
+                    Outcome::DeadLettered
+                }
+                outcome::UNDECODABLE => {
+                    self.letter("decode", &reason, attempts, &rows[event], timers);
+                    Outcome::DeadLettered
+                }
                 other => return Err(format!("unknown outcome {other}")),
-            }
+            };
+            self.has_outcome(&rows[event], (outcome, reason), timers);
         }
-        let attempt = if reply.outcomes.is_empty() {
-            attempt
-        } else {
-            0
-        };
+        if !reply.outcomes.is_empty() {
+            self.attempt = 0;
+        }
+        let rest = &rows[reply.outcomes.len()..];
         match reply.stop {
-            None => Ok(0),
-            Some(ReplyStop::Retry(why)) => Ok(self.fail("guest", why, attempt + 1)),
-            Some(ReplyStop::Fatal(why)) => {
-                self.stopped = Some(why.to_owned());
-                Ok(0)
+            None => self.attempt = 0,
+            Some(ReplyStop::Timers) => {}
+            Some(ReplyStop::Retry(why)) => {
+                self.attempt = self.fail("guest", why, self.attempt + 1, rest, timers);
             }
+            Some(ReplyStop::Fatal(why)) => self.run.stopped = Some(why.to_owned()),
+        }
+        Ok(())
+    }
+
+    fn has_outcome(&mut self, row: &PackedEvent, outcome: (Outcome, String), timers: bool) {
+        if timers {
+            self.run.fired += 1;
+        } else {
+            self.pass(row);
+            self.run.outcomes.push(outcome);
         }
     }
 
-    /// The next event failed for the `attempts`-th time.
-    fn fail(&mut self, reason: &'static str, why: &str, attempts: u32) -> u32 {
-        if attempts < ATTEMPTS {
+    /// What is in front failed for the `attempts`-th time; gives the number of failures it has then.
+    fn fail(
+        &mut self,
+        reason: &'static str,
+        why: &str,
+        attempts: u32,
+        rest: &[PackedEvent],
+        timers: bool,
+    ) -> u32 {
+        let Some(row) = rest.first().filter(|_| attempts >= ATTEMPTS) else {
             return attempts;
+        };
+        self.letter(reason, why, attempts, row, timers);
+        if timers {
+            self.run.model.timers.remove(&name(row));
         }
-        self.give_up(reason, why, attempts);
+        self.has_outcome(row, (Outcome::DeadLettered, why.to_owned()), timers);
         0
     }
 
-    fn give_up(&mut self, reason: &'static str, error: &str, attempts: u32) {
-        self.dead_letters.push(DeadLetter {
-            event: self.outcomes.len(),
+    fn letter(
+        &mut self,
+        reason: &'static str,
+        error: &str,
+        attempts: u32,
+        row: &PackedEvent,
+        timers: bool,
+    ) {
+        let tag = || String::from_utf8_lossy(&name(row).1).into_owned();
+        self.run.dead_letters.push(DeadLetter {
+            event: self.run.outcomes.len(),
+            timer: timers.then(tag),
             reason,
             error: error.to_owned(),
             attempts,
         });
-        self.outcomes
-            .push((Outcome::DeadLettered, error.to_owned()));
     }
+}
+
+/// Key and tag of a timer that had its turn.
+fn name(row: &PackedEvent) -> (Vec<u8>, Vec<u8>) {
+    let tag = HeaderBytes(&row.headers).last();
+    let tag = tag.map_or_else(Vec::new, |(_, tag)| tag.to_vec());
+    (row.key.clone().unwrap_or_default(), tag)
 }

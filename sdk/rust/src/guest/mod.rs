@@ -1,15 +1,18 @@
 //! A function at work on one batch: reads it, calls the author's code event by event, writes the answer.
 
+mod maps;
 mod overlay;
 mod pass;
 mod running;
 #[cfg(test)]
 mod tests;
+mod timers;
 
+pub(crate) use maps::{Entries, MapPage};
 pub(crate) use overlay::{Overlay, SlotValue};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use pass::OnBatch;
-pub(crate) use pass::on_batch;
+pub(crate) use pass::{Next, on_batch};
 pub use running::Running;
 pub(crate) use running::{Instance, Surroundings};
 

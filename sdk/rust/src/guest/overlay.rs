@@ -5,9 +5,12 @@
 //! the event would have to be written down at every event; that is only done once it has proved
 //! necessary ([`Overlay::careful`]): the batch is then run again from its start.
 
+use super::maps::Maps;
 use super::running::View;
-use crate::abi::{BatchView, StateChange};
+use super::timers::TimerChanges;
+use crate::abi::{BatchView, Change, StateChange};
 use crate::event::read_json;
+use crate::function::Slot;
 use crate::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,6 +35,8 @@ pub(crate) struct Overlay {
     /// Cells that the running event changed.
     touched: Vec<usize>,
     careful: bool,
+    pub(super) maps: Maps,
+    pub(super) timers: TimerChanges,
 }
 
 #[derive(Default)]
@@ -39,6 +44,8 @@ struct Cell {
     content: Content,
     /// The last event that changed it.
     changed_by: Option<u32>,
+    /// When what a change put there expires.
+    expires: Option<i64>,
     /// What to go back to if the running event doesn't go through.
     before: Option<Before>,
 }
@@ -60,6 +67,7 @@ struct Before {
     /// `None`: not written down.
     content: Option<Content>,
     changed_by: Option<u32>,
+    expires: Option<i64>,
 }
 
 /// An event can't be undone from what was written down: run the batch again, carefully.
@@ -76,12 +84,14 @@ impl Overlay {
             cells,
             touched: Vec::new(),
             careful,
+            maps: Maps::default(),
+            timers: TimerChanges::default(),
         }
     }
 
     /// Whether the running event changed anything.
     pub(super) fn is_touched(&self) -> bool {
-        !self.touched.is_empty()
+        !self.touched.is_empty() || self.maps.is_touched() || self.timers.is_touched()
     }
 
     /// The running event went through: its changes stay.
@@ -89,28 +99,38 @@ impl Overlay {
         for cell in self.touched.drain(..) {
             self.cells[cell].before = None;
         }
+        self.maps.keep();
+        self.timers.keep();
     }
 
     /// The running event didn't go through: everything is as before it.
     pub(super) fn undo(&mut self) -> Result<(), NotWrittenDown> {
+        self.maps.undo();
+        self.timers.undo();
         for index in self.touched.drain(..) {
             let cell = &mut self.cells[index];
             if let Some(before) = cell.before.take() {
                 cell.content = before.content.ok_or(NotWrittenDown)?;
                 cell.changed_by = before.changed_by;
+                cell.expires = before.expires;
             }
         }
         Ok(())
     }
 
-    /// The final values of all changed cells, by event.
-    pub(super) fn changes(&self, slots: u16) -> Result<Vec<StateChange>, String> {
+    /// What all changed cells, entries and timers come to, by event.
+    pub(super) fn changes(
+        &self,
+        batch: &BatchView<'_>,
+        slots: &[Slot],
+    ) -> Result<Vec<StateChange>, String> {
         let mut changes = Vec::new();
         for (index, cell) in self.cells.iter().enumerate() {
             let Some(event) = cell.changed_by else {
                 continue;
             };
-            let slot = u16::try_from(index % usize::from(slots)).unwrap_or_default();
+            let number = index % slots.len();
+            let slot = u16::try_from(number).unwrap_or_default();
             let value = match &cell.content {
                 Content::Value(value) => Some(value.encode().map_err(|why| {
                     format!("the value of slot {slot} that event {event} of the batch left can't be written as JSON: {why}")
@@ -118,9 +138,21 @@ impl Overlay {
                 Content::Written(bytes) => Some(bytes.to_vec()),
                 Content::Unread | Content::Absent | Content::Taken => None,
             };
-            changes.push(StateChange { event, slot, value });
+            let change = match value {
+                None => Change::Delete { slot },
+                Some(value) => match added(batch, index, slots, &value) {
+                    Some(by) => Change::Add {
+                        slot,
+                        by: by.to_le_bytes(),
+                    },
+                    None => Change::Set { slot, value },
+                },
+            };
+            changes.push(StateChange { event, change });
         }
-        changes.sort_unstable_by_key(|change| (change.event, change.slot));
+        let others = self.maps.changes().chain(self.timers.changes());
+        changes.extend(others.map(|(event, change)| StateChange { event, change }));
+        changes.sort_by_key(|change| change.event);
         Ok(changes)
     }
 
@@ -141,6 +173,7 @@ impl Overlay {
             cell.before = Some(Before {
                 content,
                 changed_by: cell.changed_by,
+                expires: cell.expires,
             });
             self.touched.push(index);
         }
@@ -155,6 +188,9 @@ impl View<'_> {
         &mut self,
         index: usize,
     ) -> Result<Option<Rc<T>>> {
+        if self.is_expired(index)? {
+            return Ok(None);
+        }
         self.load::<T>(index)?;
         match &self.cell(index)?.content {
             Content::Value(value) => typed(Rc::clone(value)).map(Some),
@@ -174,6 +210,7 @@ impl View<'_> {
             return Err(busy());
         }
         self.overlay.savepoint(index, event, true)?;
+        self.renew(index)?;
         self.cell(index)?.content = value.map_or(Content::Absent, |value| Content::Value(value));
         Ok(())
     }
@@ -184,13 +221,17 @@ impl View<'_> {
         index: usize,
         event: u32,
     ) -> Result<Option<Rc<T>>> {
-        self.load::<T>(index)?;
+        let expired = self.is_expired(index)?;
+        if !expired {
+            self.load::<T>(index)?;
+        }
         if matches!(self.cell(index)?.content, Content::Taken) {
             return Err(busy());
         }
-        self.overlay.savepoint(index, event, false)?;
+        self.overlay.savepoint(index, event, expired)?;
+        self.renew(index)?;
         match std::mem::replace(&mut self.cell(index)?.content, Content::Taken) {
-            Content::Value(value) => typed(value).map(Some),
+            Content::Value(value) if !expired => typed(value).map(Some),
             _ => Ok(None),
         }
     }
@@ -200,6 +241,26 @@ impl View<'_> {
         if let Some(cell) = self.overlay.cells.get_mut(index) {
             cell.content = Content::Value(value);
         }
+    }
+
+    /// Whether what is in a cell isn't there any more for the running event.
+    fn is_expired(&mut self, index: usize) -> Result<bool> {
+        let slots = usize::from(self.batch.slots().max(1));
+        let Some((now, _)) = self.running.lasting(index % slots) else {
+            return Ok(false);
+        };
+        let expires = self.cell(index)?.expires;
+        let expires = expires.or_else(|| self.batch.expires(index));
+        Ok(expires.is_some_and(|expires| expires <= now))
+    }
+
+    /// What the running event puts into a cell lasts from now on.
+    fn renew(&mut self, index: usize) -> Result<()> {
+        let slots = usize::from(self.batch.slots().max(1));
+        if let Some((now, ttl)) = self.running.lasting(index % slots) {
+            self.cell(index)?.expires = Some(now.saturating_add(ttl));
+        }
+        Ok(())
     }
 
     /// Reads the stored bytes if that hasn't happened yet.
@@ -232,6 +293,18 @@ impl View<'_> {
             .get_mut(index)
             .ok_or_else(|| Error::retry("the host sent no state for a declared slot"))
     }
+}
+
+/// By how much a counter's new value differs from the stored one: only that is written, so that counts
+/// add up. `None`: it is no counter, or one that begins anew when it expires.
+fn added(batch: &BatchView<'_>, index: usize, slots: &[Slot], value: &[u8]) -> Option<i64> {
+    let number = index % slots.len();
+    if slots[number].kind != "counter" || batch.ttl(number).is_some() {
+        return None;
+    }
+    let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
+    let before = batch.state(index).map_or(Some(0), read)?;
+    read(value)?.checked_sub(before)
 }
 
 fn typed<T: 'static>(value: Rc<dyn SlotValue>) -> Result<Rc<T>> {

@@ -1,11 +1,12 @@
 //! One batch from its bytes to the bytes of the answer.
 
 use super::overlay::NotWrittenDown;
+use super::running::PassState;
 use super::{Call, Instance, Overlay, Running};
-use crate::abi::{Answer, BatchView, outcome};
+use crate::abi::{Answer, BatchView, Mark, outcome};
 use crate::error::Kind;
-use crate::{Error, Function, log};
-use std::cell::RefCell;
+use crate::{Error, Function, Result, log};
+use std::cell::{Cell, RefCell};
 
 /// [`on_batch`] of some function.
 #[cfg(not(target_arch = "wasm32"))]
@@ -49,52 +50,115 @@ fn pass<F: Function>(
     let overlay = RefCell::new(Overlay::new(batch, careful));
     let topic = instance.topic(call.input);
     instance.answer.borrow_mut().clear();
-    for index in 0..batch.count() {
-        log::at_event(index);
-        let row = batch.row(index)?;
-        let mark = instance.answer.borrow().mark();
-        let running = Running {
-            batch,
-            row,
-            index,
-            call,
-            topic: &topic,
-            instance,
-            overlay: &overlay,
-        };
-        let handled = F::handle(&running);
-        let mut answer = instance.answer.borrow_mut();
-        match handled {
-            Ok(()) => {
-                let effect = answer.grew(mark) || overlay.borrow().is_touched();
-                overlay.borrow_mut().keep();
-                answer.outcome(
-                    index,
-                    if effect {
-                        outcome::EFFECT
-                    } else {
-                        outcome::FILTERED
-                    },
-                    "",
-                );
-            }
-            Err(error) => {
-                answer.rollback(mark);
-                if let Err(not_written_down) = overlay.borrow_mut().undo() {
-                    return Ok(Err(not_written_down));
-                }
-                if record(&mut answer, index, &error) == Next::Stop {
-                    break;
-                }
+    let running = Running {
+        batch,
+        call,
+        topic: &topic,
+        instance,
+        overlay: &overlay,
+        slots: F::SLOTS,
+        outputs: F::OUTPUTS,
+        at: Cell::new(None),
+        pass: PassState::default(),
+    };
+    let timers = batch.timer(0).is_some();
+    if F::WHOLE && !timers {
+        running.whole(F::handle(&running));
+    } else {
+        let handle = if timers { F::on_timer } else { F::handle };
+        for _ in 0..batch.count() {
+            if running.each(|| handle(&running)) == Next::Stop {
+                break;
             }
         }
     }
-    let changes = overlay.borrow().changes(batch.slots())?;
+    if running.pass.broken.get() {
+        return Ok(Err(NotWrittenDown));
+    }
+    let changes = overlay.borrow().changes(batch, F::SLOTS)?;
     instance.answer.borrow().finish(&changes).map(Ok)
 }
 
-#[derive(PartialEq, Eq)]
-enum Next {
+impl Running<'_> {
+    /// Handles the next event: what it did stays only if it went through.
+    pub(crate) fn each(&self, handle: impl FnOnce() -> Result<()>) -> Next {
+        let index = self.pass.next.get();
+        if self.timers_first(index) {
+            self.instance.answer.borrow_mut().stop_for_timers();
+            self.pass.stopped.set(true);
+            return Next::Stop;
+        }
+        self.at.set(Some(index));
+        log::at_event(index);
+        let mark = self.instance.answer.borrow().mark();
+        let handled = handle();
+        self.at.set(None);
+        let next = self.judge(index, mark, handled);
+        if next == Next::Event {
+            self.pass.next.set(index + 1);
+        } else {
+            self.pass.stopped.set(true);
+        }
+        next
+    }
+
+    fn judge(&self, index: u32, mark: Mark, handled: Result<()>) -> Next {
+        let mut answer = self.instance.answer.borrow_mut();
+        match handled {
+            Ok(()) => {
+                let effect = answer.grew(mark) || self.overlay.borrow().is_touched();
+                self.overlay.borrow_mut().keep();
+                let outcome = if effect {
+                    outcome::EFFECT
+                } else {
+                    outcome::FILTERED
+                };
+                answer.outcome(index, outcome, "");
+                Next::Event
+            }
+            Err(error) => {
+                answer.rollback(mark);
+                if let Err(NotWrittenDown) = self.overlay.borrow_mut().undo() {
+                    self.pass.broken.set(true);
+                    return Next::Stop;
+                }
+                record(&mut answer, index, &error)
+            }
+        }
+    }
+
+    /// The end of a function over whole batches: what it said holds for every event that has no outcome yet.
+    fn whole(&self, handled: Result<()>) {
+        while !self.pass.stopped.get() && self.pass.next.get() < self.count() {
+            let index = self.pass.next.get();
+            let outcome = match self.undecodable(index) {
+                Some(why) => Err(Error::new(Kind::Undecodable, why)),
+                None => handled.clone(),
+            };
+            self.each(|| outcome);
+        }
+    }
+
+    /// Why an event of a whole batch doesn't parse, if it doesn't.
+    pub(crate) fn undecodable(&self, index: u32) -> Option<String> {
+        self.pass.undecodable.borrow().get(&index).cloned()
+    }
+
+    /// Notes that an event of a whole batch doesn't parse.
+    pub(crate) fn set_undecodable(&self, index: u32, why: String) {
+        self.pass.undecodable.borrow_mut().insert(index, why);
+    }
+
+    /// The first event without an outcome, unless the batch was stopped.
+    pub(crate) fn next(&self) -> Option<u32> {
+        let next = self.pass.next.get();
+        (!self.pass.stopped.get() && next < self.count()).then_some(next)
+    }
+}
+
+/// Whether the next event may be handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
     Event,
     Stop,
 }

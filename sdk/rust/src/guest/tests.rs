@@ -1,6 +1,6 @@
 //! Batches through the code of a component: rollback, two events of one key, canonical state.
 
-use super::{Call, Instance, Surroundings, on_batch};
+use super::{Call, Instance, MapPage, Surroundings, on_batch};
 use crate::abi::{PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack};
 use crate::log;
 use crate::prelude::*;
@@ -15,6 +15,14 @@ impl Surroundings for Nowhere {
 
     fn input_topic(&self, input: u32) -> String {
         format!("topic-{input}")
+    }
+
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapPage<'_>) -> Vec<u8> {
+        Vec::new()
     }
 }
 
@@ -122,6 +130,7 @@ fn an_event_that_fails_leaves_nothing_and_its_neighbours_stay() {
             }
             ReplyCommand::Delete { slot } => format!("{event} delete {slot}"),
             ReplyCommand::Reason(reason) => format!("{event} {reason}"),
+            other => format!("{event} {other:?}"),
         })
         .collect();
     let expected = [
@@ -379,5 +388,117 @@ proptest! {
         for (key, all) in model {
             prop_assert_eq!(t.state::<Vec<i64>>("total", key).unwrap_or_default(), all);
         }
+    }
+}
+
+/// The same as `sums`, handed whole batches.
+#[tidemill::function(input = "steps", output = "sums")]
+fn sums_of_batches(
+    steps: Batch<Step>,
+    total: State<Vec<i64>>,
+    marks: State<u64>,
+    out: Output<i64>,
+) -> Result<()> {
+    let all: Vec<i64> = steps.iter().map(|step| step.value.add).collect();
+    assert_eq!(all.len(), steps.len());
+    steps.each(|step| {
+        let sum = total.update(|all| all.push(step.value.add))?;
+        out.emit(step.key, sum.iter().sum::<i64>())?;
+        match step.value.then.as_str() {
+            "go" => Ok(()),
+            "mark" => marks.set(step.offset),
+            "forget" => total.clear(),
+            "replace" => total.set(vec![100]),
+            "skip" => skip("asked to"),
+            "letter" => dead_letter("asked to"),
+            "fatal" => fatal("asked to"),
+            "replace, skip" => {
+                total.set(vec![100])?;
+                marks.set(9)?;
+                skip("asked to")
+            }
+            other => Err(crate::Error::retry(format!("no {other}"))),
+        }
+    })
+}
+
+/// Says one thing of all events, and tries to use an output without an event.
+#[tidemill::function(input = "steps", output = "sums")]
+fn as_one(steps: Batch<Value>, out: Output<i64>, ctx: Context) -> Result<()> {
+    assert_eq!(ctx.now().micros(), 1000);
+    assert!(out.emit("k", 1).is_err(), "no event to emit for");
+    match steps.iter().next().and_then(|step| step.value.as_str()) {
+        Some("skip") => skip("all of them"),
+        Some("retry") => Err(crate::Error::retry("not now")),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_batch_without_each_has_one_outcome_for_all() {
+    let list = events(&[("a", json!("skip")), ("a", json!(2)), ("b", json!(3))]);
+    let mut damaged = list.clone();
+    damaged[1].value = Some(b"{".to_vec());
+    for (list, expect) in [
+        (&list, [outcome::SKIP; 3]),
+        (
+            &damaged,
+            [outcome::SKIP, outcome::UNDECODABLE, outcome::SKIP],
+        ),
+    ] {
+        let bytes = answer(as_one, list, None);
+        assert_eq!(Reply::parse(&bytes, 3).unwrap().outcomes, expect);
+    }
+    let bytes = answer(
+        as_one,
+        &events(&[("a", json!("retry")), ("a", json!(2))]),
+        None,
+    );
+    let reply = Reply::parse(&bytes, 2).unwrap();
+    assert_eq!(
+        (reply.outcomes.len(), reply.stop),
+        (0, Some(ReplyStop::Retry("not now")))
+    );
+    let bytes = answer(as_one, &events(&[("a", json!(1)), ("a", json!(2))]), None);
+    assert_eq!(
+        Reply::parse(&bytes, 2).unwrap().outcomes,
+        [outcome::FILTERED; 2]
+    );
+}
+
+#[test]
+fn an_event_of_a_batch_that_does_not_parse_is_a_dead_letter_in_its_place() {
+    let mut list = events(&[
+        step("a", 1, "go"),
+        step("a", 2, "go"),
+        step("a", 3, "nothing"),
+    ]);
+    list[1].value = Some(b"{}".to_vec());
+    let bytes = answer(sums_of_batches, &list, None);
+    let reply = Reply::parse(&bytes, 3).unwrap();
+    assert_eq!(reply.outcomes, [outcome::EFFECT, outcome::UNDECODABLE]);
+    assert_eq!(reply.stop, Some(ReplyStop::Retry("no nothing")));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A function over batches and one over events come to the same bytes.
+    #[test]
+    fn whole_batches_answer_as_single_events_do(
+        steps in prop::collection::vec(any_step(), 0..20),
+        stop in prop::option::of((0_usize..20, prop::sample::select(vec!["fatal", "nothing"]))),
+    ) {
+        let mut list = steps;
+        if let Some((at, then)) = stop {
+            list.insert(at.min(list.len()), step("a", 1, then));
+        }
+        let list = events(&list);
+        prop_assert_eq!(answer(sums_of_batches, &list, Some("[4]")), answer(sums, &list, Some("[4]")));
+        let mut t = Driver::of(sums_of_batches);
+        for event in &list {
+            t.send_event(Given::raw(event.value.clone().unwrap()).key(event.key.clone().unwrap()));
+        }
+        t.filtered();
     }
 }

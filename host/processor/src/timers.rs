@@ -1,0 +1,185 @@
+//! The order of a task's timers, in memory. What is set lies in the state store; this is rebuilt from it
+//! when the task starts.
+
+use crate::stored::{StoredTimer, split_entry};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_types::{Error, Result};
+use tidemill_wasm::Clock;
+
+/// A timer in its place: when it is due, its event key, its tag. They take their turns in this order.
+pub(crate) type Turn = (i64, Bytes, Bytes);
+
+/// A timer that was set or is gone, as a transaction has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TimerChange {
+    pub(crate) key: Bytes,
+    pub(crate) tag: Bytes,
+    /// `None`: gone.
+    pub(crate) set: Option<(Clock, i64)>,
+}
+
+/// Timers of one task that are set.
+#[derive(Default, Debug)]
+pub(crate) struct Timers {
+    event: BTreeSet<Turn>,
+    processing: BTreeSet<Turn>,
+    by_name: BTreeMap<(Bytes, Bytes), (Clock, i64)>,
+}
+
+impl Timers {
+    /// What the state store has: keys and values of the slot of timers.
+    ///
+    /// # Errors
+    /// `Corrupt` when it isn't what a task writes.
+    pub(crate) fn load(stored: Vec<(Bytes, Bytes)>) -> Result<Self> {
+        let mut timers = Self::default();
+        for (place, value) in stored {
+            let timer = StoredTimer::read(&value)?;
+            let (key, tag) = split_entry(&place)
+                .ok_or_else(|| Error::corrupt("a stored timer has no key and tag"))?;
+            timers.apply(TimerChange {
+                key: key.into(),
+                tag: Bytes::copy_from_slice(tag),
+                set: Some((timer.clock, timer.due)),
+            });
+        }
+        Ok(timers)
+    }
+
+    /// How many are set.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn of(&mut self, clock: Clock) -> &mut BTreeSet<Turn> {
+        match clock {
+            Clock::Event => &mut self.event,
+            Clock::Processing => &mut self.processing,
+        }
+    }
+
+    /// Follows a committed change.
+    pub(crate) fn apply(&mut self, change: TimerChange) {
+        let TimerChange { key, tag, set } = change;
+        let name = (key.clone(), tag.clone());
+        let before = match set {
+            Some(set) => self.by_name.insert(name, set),
+            None => self.by_name.remove(&name),
+        };
+        if let Some((clock, due)) = before {
+            self.of(clock).remove(&(due, key.clone(), tag.clone()));
+        }
+        if let Some((clock, due)) = set {
+            self.of(clock).insert((due, key, tag));
+        }
+    }
+
+    /// When the first of a time is due.
+    pub(crate) fn first(&self, clock: Clock) -> Option<i64> {
+        let turns = match clock {
+            Clock::Event => &self.event,
+            Clock::Processing => &self.processing,
+        };
+        turns.first().map(|(due, ..)| *due)
+    }
+
+    /// Whether one takes its turn before an event that comes when the watermark and processing time are so.
+    pub(crate) fn come_before(&self, watermark: i64, processing: i64) -> bool {
+        let by = |clock, by| self.first(clock).is_some_and(|due| due <= by);
+        by(Clock::Event, watermark) || by(Clock::Processing, processing)
+    }
+
+    /// The next ones whose turn it is: at most `most` of one time, and of each key one, so that what one of
+    /// them does to others of its key is done before theirs.
+    pub(crate) fn due(
+        &self,
+        watermark: i64,
+        processing: i64,
+        most: usize,
+    ) -> Option<(Clock, Vec<Turn>)> {
+        let times = [
+            (Clock::Event, &self.event, watermark),
+            (Clock::Processing, &self.processing, processing),
+        ];
+        times.into_iter().find_map(|(clock, turns, by)| {
+            let mut keys = BTreeSet::new();
+            let due = turns
+                .iter()
+                .take(most)
+                .take_while(|(due, key, _)| *due <= by && keys.insert(key.clone()));
+            let due: Vec<Turn> = due.cloned().collect();
+            (!due.is_empty()).then_some((clock, due))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored::entry_key;
+
+    fn set(key: &'static str, tag: &'static str, set: Option<(Clock, i64)>) -> TimerChange {
+        TimerChange {
+            key: key.into(),
+            tag: tag.into(),
+            set,
+        }
+    }
+
+    fn due(timers: &Timers, watermark: i64, processing: i64) -> Vec<String> {
+        let due = timers.due(watermark, processing, 10);
+        let shown = due.map(|(clock, turns)| {
+            let turn = |(due, key, tag): Turn| format!("{clock:?} {due} {key:?} {tag:?}");
+            turns.into_iter().map(turn).collect()
+        });
+        shown.unwrap_or_default()
+    }
+
+    #[test]
+    fn they_take_turns_by_time_then_key_then_tag_and_one_of_a_key() {
+        let mut timers = Timers::default();
+        let event = |due| Some((Clock::Event, due));
+        for change in [
+            set("b", "y", event(10)),
+            set("a", "z", event(10)),
+            set("b", "x", event(10)),
+            set("c", "x", event(20)),
+            set("a", "w", Some((Clock::Processing, 5))),
+            set("d", "x", event(10)),
+            set("d", "x", event(30)),
+            set("e", "x", event(1)),
+            set("e", "x", None),
+            set("e", "never", None),
+        ] {
+            timers.apply(change);
+        }
+        assert_eq!(timers.len(), 6);
+        assert!(timers.come_before(10, 0) && timers.come_before(0, 5) && !timers.come_before(9, 4));
+        assert_eq!(due(&timers, 9, 4), [""; 0]);
+        assert_eq!(
+            due(&timers, 25, 99),
+            [r#"Event 10 b"a" b"z""#, r#"Event 10 b"b" b"x""#],
+            "the second of key b waits"
+        );
+        timers.apply(set("a", "z", None));
+        timers.apply(set("b", "x", None));
+        timers.apply(set("b", "y", None));
+        assert_eq!(due(&timers, 19, 99), [r#"Processing 5 b"a" b"w""#]);
+        assert_eq!(due(&timers, 99, 99).len(), 2);
+    }
+
+    #[test]
+    fn they_are_rebuilt_from_what_is_stored() {
+        let timer = StoredTimer {
+            clock: Clock::Processing,
+            due: 7,
+            payload: None,
+        };
+        let stored = |key: &[u8]| (Bytes::copy_from_slice(key), timer.head().to_vec().into());
+        let place = entry_key(b"a\0", b"tag");
+        let timers = Timers::load(vec![stored(&place)]).expect("its own bytes");
+        assert_eq!(due(&timers, 0, 7), [r#"Processing 7 b"a\0" b"tag""#]);
+        assert!(Timers::load(vec![stored(b"a")]).is_err());
+    }
+}
