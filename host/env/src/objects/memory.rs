@@ -1,6 +1,6 @@
 //! Object storage in memory, with faults drawn from a seed.
 
-use super::create::{self, Put, Slots};
+use super::steady::{BUSY, REFUSED};
 use super::{Backend, Created};
 use crate::Random;
 use bytes::Bytes;
@@ -18,6 +18,12 @@ pub struct Faults {
     pub errors: u64,
     /// A request lets others run before it, and its answer after them.
     pub slow: u64,
+    /// A request is refused because there are too many, without effect.
+    pub throttled: u64,
+    /// A request is refused for good, as with wrong credentials, without effect.
+    pub refused: u64,
+    /// A write takes effect or a read is made, and no answer ever comes.
+    pub silent: u64,
 }
 
 /// Object storage in memory. A request fails only as [`Faults`] say; the same seed and the same order
@@ -34,6 +40,9 @@ enum Fate {
     Good,
     Lost,
     Failed,
+    Throttled,
+    Refused,
+    Silent,
 }
 
 impl MemoryObjects {
@@ -101,11 +110,21 @@ impl MemoryObjects {
                 tokio::task::yield_now().await;
             }
         }
-        match self.random.below(100) {
-            draw if draw < faults.errors => Fate::Failed,
-            draw if draw < faults.errors + faults.lost_answers => Fate::Lost,
-            _ => Fate::Good,
+        let fates = [
+            (faults.errors, Fate::Failed),
+            (faults.lost_answers, Fate::Lost),
+            (faults.throttled, Fate::Throttled),
+            (faults.refused, Fate::Refused),
+            (faults.silent, Fate::Silent),
+        ];
+        let mut draw = self.random.below(100);
+        for (percent, fate) in fates {
+            match draw.checked_sub(percent) {
+                Some(rest) => draw = rest,
+                None => return fate,
+            }
         }
+        Fate::Good
     }
 
     /// Reads have no effect that an answer could be lost after.
@@ -116,7 +135,7 @@ impl MemoryObjects {
     ) -> Result<T> {
         match self.fate().await {
             Fate::Good => read(&self.lock()),
-            Fate::Lost | Fate::Failed => Err(no_answer(path)),
+            fate => fate.without_effect(path).await,
         }
     }
 
@@ -127,20 +146,29 @@ impl MemoryObjects {
     ) -> Result<T> {
         match self.fate().await {
             Fate::Good => Ok(write(&mut self.lock())),
-            Fate::Lost => {
+            fate @ (Fate::Lost | Fate::Silent) => {
                 write(&mut self.lock());
-                Err(no_answer(path))
+                fate.without_effect(path).await
             }
-            Fate::Failed => Err(no_answer(path)),
+            fate => fate.without_effect(path).await,
         }
     }
 }
 
-fn no_answer(path: &str) -> Error {
-    Error::unavailable(
-        "storage-failed",
-        format!("object storage failed at {path:?}: no answer"),
-    )
+impl Fate {
+    /// What whoever asked sees of it.
+    async fn without_effect<T>(self, path: &str) -> Result<T> {
+        let (code, what) = match self {
+            Self::Silent => std::future::pending().await,
+            Self::Throttled => (BUSY, "too many requests"),
+            Self::Refused => (REFUSED, "access denied"),
+            Self::Good | Self::Lost | Self::Failed => ("storage-failed", "no answer"),
+        };
+        Err(Error::unavailable(
+            code,
+            format!("object storage failed at {path:?}: {what}"),
+        ))
+    }
 }
 
 #[async_trait::async_trait]
@@ -174,7 +202,15 @@ impl Backend for MemoryObjects {
     }
 
     async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        create::create(self, path, body).await
+        let conditional = self.conditional;
+        let put = self.write(path, |objects| {
+            if conditional && objects.contains_key(path) {
+                return Created::Exists;
+            }
+            objects.insert(path.to_owned(), body);
+            Created::Ours
+        });
+        put.await
     }
 
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()> {
@@ -208,29 +244,5 @@ impl Backend for MemoryObjects {
         self.write(path, |objects| objects.remove(path))
             .await
             .map(drop)
-    }
-}
-
-#[async_trait::async_trait]
-impl Slots for MemoryObjects {
-    async fn put(&self, path: &str, body: Bytes) -> Put {
-        let conditional = self.conditional;
-        let put = self.write(path, |objects| {
-            if conditional && objects.contains_key(path) {
-                return Put::Exists;
-            }
-            objects.insert(path.to_owned(), body);
-            Put::Done
-        });
-        put.await.unwrap_or_else(Put::Unknown)
-    }
-
-    async fn peek(&self, path: &str) -> Result<Option<Bytes>> {
-        self.read(path, |objects| Ok(objects.get(path).cloned()))
-            .await
-    }
-
-    async fn pause(&self, _attempt: u32) {
-        tokio::task::yield_now().await;
     }
 }
