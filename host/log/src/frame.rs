@@ -84,6 +84,24 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Advance => "advance",
+            Self::State => "state",
+            Self::Entry => "entry",
+            Self::TopicCreated => "topic-created",
+            Self::TopicAltered => "topic-altered",
+            Self::TopicDeleted => "topic-deleted",
+            Self::Closed => "closed",
+            Self::Producer => "producer",
+            Self::Truncated => "truncated",
+            Self::Forgotten => "forgotten",
+            Self::IdempotencyKey => "idempotency-key",
+        }
+    }
+
     fn of(number: u16) -> Option<Self> {
         [
             Self::Append,

@@ -11,6 +11,8 @@ mod buffers;
 mod compaction;
 mod contract;
 mod draft;
+pub mod examine;
+mod flow;
 mod frame;
 mod journal;
 mod keeper;
@@ -28,6 +30,7 @@ mod sequencer;
 mod shard;
 #[cfg(test)]
 mod simulation;
+mod stats;
 mod tail;
 mod threads;
 mod topic;
@@ -37,8 +40,10 @@ pub use contract::{
     Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, TimeOf, Written,
 };
 pub use draft::{Advance, Draft};
+pub use flow::Rate;
 pub use log::Log;
 pub use marks::Once;
+pub use stats::{Compression, PartitionStats};
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };

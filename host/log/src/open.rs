@@ -1,5 +1,9 @@
 //! From what lies on disk and in storage to a running shard.
 
+mod rehearse;
+
+pub(crate) use rehearse::rehearse;
+
 use crate::frame::{Head, Kind};
 use crate::journal::{self, Found, Pool};
 use crate::manifest::Manifest;

@@ -239,7 +239,7 @@ impl Backend for EagerDeletes {
                 }
             }
             if self.1.below(4) == 0 {
-                return Err(Error::unavailable("storage-failed", "no answer"));
+                return Err(Error::unavailable("storage-refused", "no answer"));
             }
         }
         self.0.create(path, body).await

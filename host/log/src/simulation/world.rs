@@ -162,6 +162,7 @@ impl World {
                     lost_answers: worst,
                     errors: worst,
                     slow: worst,
+                    ..Faults::default()
                 });
                 Ok(())
             }
