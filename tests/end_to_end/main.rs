@@ -13,6 +13,8 @@ mod demo;
 mod full_disk;
 mod guests;
 mod keeping;
+mod log_tools;
 mod memory;
+mod object_storage;
 mod program;
 mod retries;

@@ -14,6 +14,8 @@ mod draft;
 pub mod examine;
 mod flow;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod journal;
 mod keeper;
 mod log;

@@ -7,6 +7,8 @@ mod truncate;
 mod upkeep;
 
 pub(crate) use flush::Flushed;
+#[cfg(test)]
+pub(crate) use local::batch_of;
 
 use crate::buffers::Buffers;
 use crate::draft::Draft;

@@ -148,4 +148,6 @@ impl<'a> Commands<'a> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

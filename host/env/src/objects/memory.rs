@@ -14,6 +14,8 @@ use tidemill_types::{Error, Result};
 pub struct Faults {
     /// A write takes effect, its answer is lost.
     pub lost_answers: u64,
+    /// A write fails, and takes effect all the same some requests later.
+    pub late: u64,
     /// A request fails without effect.
     pub errors: u64,
     /// A request lets others run before it, and its answer after them.
@@ -32,13 +34,48 @@ pub struct MemoryObjects {
     objects: Mutex<BTreeMap<String, Bytes>>,
     faults: Mutex<Faults>,
     left: Mutex<Option<u64>>,
+    /// Writes on their way, and after how many more requests they take effect.
+    late: Mutex<Vec<(u64, Write)>>,
     random: Random,
     conditional: bool,
+}
+
+/// What changes the storage.
+#[derive(Clone)]
+enum Write {
+    Put(String, Bytes),
+    PutIfAbsent(String, Bytes),
+    Delete(String),
+}
+
+impl Write {
+    fn path(&self) -> &str {
+        match self {
+            Self::Put(path, _) | Self::PutIfAbsent(path, _) | Self::Delete(path) => path,
+        }
+    }
+
+    fn apply(self, objects: &mut BTreeMap<String, Bytes>) -> Created {
+        match self {
+            Self::Put(path, body) => {
+                objects.insert(path, body);
+            }
+            Self::PutIfAbsent(path, _) if objects.contains_key(&path) => return Created::Exists,
+            Self::PutIfAbsent(path, body) => {
+                objects.insert(path, body);
+            }
+            Self::Delete(path) => {
+                objects.remove(&path);
+            }
+        }
+        Created::Ours
+    }
 }
 
 enum Fate {
     Good,
     Lost,
+    Late,
     Failed,
     Throttled,
     Refused,
@@ -52,6 +89,7 @@ impl MemoryObjects {
             objects: Mutex::default(),
             faults: Mutex::default(),
             left: Mutex::default(),
+            late: Mutex::default(),
             random,
             conditional: true,
         }
@@ -76,6 +114,15 @@ impl MemoryObjects {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = requests;
     }
 
+    /// What is on its way takes effect now.
+    pub fn settle(&self) {
+        let late = std::mem::take(&mut *self.late());
+        let mut objects = self.lock();
+        for (_, write) in late {
+            write.apply(&mut objects);
+        }
+    }
+
     /// All paths, in order, without faults.
     pub fn paths(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
@@ -94,7 +141,26 @@ impl MemoryObjects {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn late(&self) -> MutexGuard<'_, Vec<(u64, Write)>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another request comes: what is due takes effect before it.
+    fn arrive(&self) {
+        let (mut late, mut objects) = (self.late(), self.lock());
+        let all = std::mem::take(&mut *late);
+        for (left, write) in all {
+            match left.checked_sub(1) {
+                Some(left) => late.push((left, write)),
+                None => {
+                    write.apply(&mut objects);
+                }
+            }
+        }
+    }
+
     async fn fate(&self) -> Fate {
+        self.arrive();
         if let Some(left) = &mut *self.left.lock().unwrap_or_else(PoisonError::into_inner) {
             match left.checked_sub(1) {
                 Some(less) => *left = less,
@@ -113,6 +179,7 @@ impl MemoryObjects {
         let fates = [
             (faults.errors, Fate::Failed),
             (faults.lost_answers, Fate::Lost),
+            (faults.late, Fate::Late),
             (faults.throttled, Fate::Throttled),
             (faults.refused, Fate::Refused),
             (faults.silent, Fate::Silent),
@@ -139,18 +206,19 @@ impl MemoryObjects {
         }
     }
 
-    async fn write<T>(
-        &self,
-        path: &str,
-        write: impl FnOnce(&mut BTreeMap<String, Bytes>) -> T + Send,
-    ) -> Result<T> {
+    async fn write(&self, write: Write) -> Result<Created> {
+        let path = write.path().to_owned();
         match self.fate().await {
-            Fate::Good => Ok(write(&mut self.lock())),
+            Fate::Good => Ok(write.apply(&mut self.lock())),
             fate @ (Fate::Lost | Fate::Silent) => {
-                write(&mut self.lock());
-                fate.without_effect(path).await
+                write.apply(&mut self.lock());
+                fate.without_effect(&path).await
             }
-            fate => fate.without_effect(path).await,
+            Fate::Late => {
+                self.late().push((self.random.below(12), write));
+                Fate::Late.without_effect(&path).await
+            }
+            fate => fate.without_effect(&path).await,
         }
     }
 }
@@ -162,7 +230,7 @@ impl Fate {
             Self::Silent => std::future::pending().await,
             Self::Throttled => (BUSY, "too many requests"),
             Self::Refused => (REFUSED, "access denied"),
-            Self::Good | Self::Lost | Self::Failed => ("storage-failed", "no answer"),
+            Self::Good | Self::Lost | Self::Late | Self::Failed => ("storage-failed", "no answer"),
         };
         Err(Error::unavailable(
             code,
@@ -202,15 +270,11 @@ impl Backend for MemoryObjects {
     }
 
     async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        let conditional = self.conditional;
-        let put = self.write(path, |objects| {
-            if conditional && objects.contains_key(path) {
-                return Created::Exists;
-            }
-            objects.insert(path.to_owned(), body);
-            Created::Ours
-        });
-        put.await
+        self.write(match self.conditional {
+            true => Write::PutIfAbsent(path.to_owned(), body),
+            false => Write::Put(path.to_owned(), body),
+        })
+        .await
     }
 
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()> {
@@ -220,9 +284,8 @@ impl Backend for MemoryObjects {
                 file.display()
             ))
         })?;
-        self.write(path, |objects| objects.insert(path.to_owned(), body.into()))
-            .await
-            .map(drop)
+        let put = Write::Put(path.to_owned(), body.into());
+        self.write(put).await.map(drop)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
@@ -241,8 +304,6 @@ impl Backend for MemoryObjects {
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
-        self.write(path, |objects| objects.remove(path))
-            .await
-            .map(drop)
+        self.write(Write::Delete(path.to_owned())).await.map(drop)
     }
 }

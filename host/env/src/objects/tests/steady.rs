@@ -172,8 +172,9 @@ async fn one_winner_whatever_goes_wrong() {
     for seed in 0..100 {
         let it = place(seed);
         it.memory.set_faults(Faults {
-            lost_answers: 15,
-            errors: 15,
+            lost_answers: 10,
+            late: 10,
+            errors: 10,
             slow: 50,
             throttled: 10,
             refused: 5,
@@ -182,6 +183,7 @@ async fn one_winner_whatever_goes_wrong() {
         let creates = join_all((0..4).map(|n| it.objects.create("slot", n.to_string().into())));
         let (answers, _) = in_time(&it.clock, creates).await;
         it.memory.set_faults(Faults::default());
+        it.memory.settle();
         let stored = it.objects.get("slot").await.ok();
         for (writer, answer) in answers.iter().enumerate() {
             let ours = stored
