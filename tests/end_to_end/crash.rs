@@ -3,9 +3,7 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tidemill_tests::{Host, component};
+use tidemill_tests::{Host, Moments, Writer, component, kill_under_load};
 
 const CARRIERS: [&str; 5] = ["UA", "B6", "AA", "DL", "EV"];
 
@@ -39,14 +37,13 @@ fn killed_at_random_moments_nothing_is_lost_and_nothing_is_twice() {
     assert_eq!(status, 201, "{answer}");
 
     let mut sent = Sent::default();
-    let mut chance = 0x2545_f491_4f6c_dd1d_u64;
+    let mut moments = Moments::of(0x2545_f491_4f6c_dd1d);
     for round in 0..rounds {
-        // xorshift: the moments differ from round to round and are the same in every run.
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        let until_kill = Duration::from_millis(20 + chance % 250);
-        load_and_kill(host, round, until_kill, &mut sent);
+        let until_kill = moments.next(20, 250);
+        let wrote = kill_under_load(host, "flights", WRITERS, until_kill, |writer| {
+            write(writer, round * WRITERS + writer.number)
+        });
+        sent.acknowledged.extend(wrote);
         host = Host::start(dir.path(), &BUSY);
         if round % 10 == 9 || round + 1 == rounds {
             check(&host, &sent);
@@ -57,64 +54,20 @@ fn killed_at_random_moments_nothing_is_lost_and_nothing_is_twice() {
     check(&host, &sent);
 }
 
-/// Writers post batches until the host is killed under them.
-fn load_and_kill(host: Host, round: u64, until_kill: Duration, sent: &mut Sent) {
-    let killed = AtomicBool::new(false);
-    let url = host.url("/v1/topics/flights/events");
-    let results = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let (url, killed, client) = (&url, &killed, host.client().clone());
-                scope.spawn(move || write(&client, url, round * WRITERS + writer, killed))
-            })
-            .collect();
-        let start = Instant::now();
-        while start.elapsed() < until_kill {
-            std::thread::yield_now();
-        }
-        host.kill();
-        killed.store(true, Ordering::Release);
-        writers
-            .into_iter()
-            .map(|w| w.join().unwrap())
-            .collect::<Vec<_>>()
-    });
-    sent.acknowledged.extend(results);
-}
-
-/// Posts batches; gives the writer's number and how many of its events were acknowledged.
-fn write(
-    client: &reqwest::blocking::Client,
-    url: &str,
-    writer: u64,
-    killed: &AtomicBool,
-) -> (u64, u64) {
+/// Appends batches; gives the writer's number and how many of its events were acknowledged.
+fn write(writer: &Writer<'_>, number: u64) -> (u64, u64) {
     let mut next = 0;
-    while !killed.load(Ordering::Acquire) {
-        let body: String = (next..next + 20)
-            .map(|n| {
-                let carrier = CARRIERS[usize::try_from((n + writer) % 5).unwrap()];
-                format!(
-                    "{}\n",
-                    json!({"carrier": carrier, "dep_delay": n % 60, "writer": writer, "n": n})
-                )
-            })
-            .collect();
-        let answer = client
-            .post(url)
-            .header("content-type", "application/x-ndjson")
-            .body(body)
-            .send();
-        match answer {
-            Ok(answer) if answer.status() == 200 => next += 20,
-            Ok(answer) => assert!(
-                answer.status().is_server_error() || answer.status() == 429,
-                "{answer:?}"
-            ),
-            Err(_) => break,
+    loop {
+        let event = |n| {
+            let carrier = CARRIERS[usize::try_from((n + number) % 5).unwrap()];
+            json!({"carrier": carrier, "dep_delay": n % 60, "writer": number, "n": n})
+        };
+        let events = (next..next + 20).map(|n| format!("{}\n", event(n)));
+        match writer.append(&events.collect::<String>()) {
+            Some(_) => next += 20,
+            None => return (number, next),
         }
     }
-    (writer, next)
 }
 
 fn check(host: &Host, sent: &Sent) {

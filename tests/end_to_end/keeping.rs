@@ -4,9 +4,7 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tidemill_tests::{Host, component};
+use tidemill_tests::{Host, Moments, Writer, component, kill_under_load};
 
 const CARRIERS: [&str; 5] = ["UA", "B6", "AA", "DL", "EV"];
 const WRITERS: u64 = 2;
@@ -46,14 +44,13 @@ fn killed_while_it_takes_away_it_takes_nothing_else() {
     assert_eq!(status, 201, "{answer}");
 
     let (mut acknowledged, mut starts) = (Acknowledged::new(), BTreeMap::new());
-    let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut moments = Moments::of(0x9e37_79b9_7f4a_7c15);
     for round in 0..rounds {
-        // xorshift: the moments differ from round to round and are the same in every run.
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        let until_kill = Duration::from_millis(400 + chance % 1200);
-        load_and_kill(host, round, until_kill, &mut acknowledged);
+        let until_kill = moments.next(400, 1200);
+        let wrote = kill_under_load(host, "flights", WRITERS, until_kill, |writer| {
+            write(writer, round * WRITERS + writer.number)
+        });
+        acknowledged.extend(wrote.into_iter().flatten());
         host = Host::start(dir.path(), &BUSY);
         check(&host, &acknowledged, &mut starts);
     }
@@ -66,68 +63,27 @@ fn killed_while_it_takes_away_it_takes_nothing_else() {
     assert!(host.terminate().success(), "a graceful stop");
 }
 
-/// Writers post batches of one key each until the host is killed under them.
-fn load_and_kill(host: Host, round: u64, until_kill: Duration, acknowledged: &mut Acknowledged) {
-    let killed = AtomicBool::new(false);
-    let url = host.url("/v1/topics/flights/events");
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let (url, killed, client) = (&url, &killed, host.client().clone());
-                scope.spawn(move || write(&client, url, round * WRITERS + writer, killed))
-            })
-            .collect();
-        let start = Instant::now();
-        while start.elapsed() < until_kill {
-            std::thread::yield_now();
-        }
-        host.kill();
-        killed.store(true, Ordering::Release);
-        for writer in writers {
-            acknowledged.extend(writer.join().unwrap());
-        }
-    });
-}
-
-fn write(
-    client: &reqwest::blocking::Client,
-    url: &str,
-    writer: u64,
-    killed: &AtomicBool,
-) -> Acknowledged {
+/// Appends batches of one key each; gives where acknowledged events are.
+fn write(writer: &Writer<'_>, number: u64) -> Acknowledged {
     let mut acknowledged = Acknowledged::new();
     let mut next = 0;
-    while !killed.load(Ordering::Acquire) {
-        let carrier = CARRIERS[usize::try_from((next / 20 + writer) % 5).unwrap()];
-        let event = |n| json!({"carrier": carrier, "dep_delay": n % 60, "writer": writer, "n": n});
-        let body: String = (next..next + 20)
-            .map(|n| format!("{}\n", event(n)))
-            .collect();
-        let sent = client
-            .post(url)
-            .header("content-type", "application/x-ndjson")
-            .body(body)
-            .send();
-        let Ok(answer) = sent else { break };
-        if answer.status() != 200 {
-            assert!(
-                answer.status().is_server_error() || answer.status() == 429,
-                "{answer:?}"
-            );
-            continue;
-        }
-        // The answer may be cut off by the kill.
-        let Ok(answer) = answer.json::<Value>() else {
-            break;
+    loop {
+        let carrier = CARRIERS[usize::try_from((next / 20 + number) % 5).unwrap()];
+        let event = |n| json!({"carrier": carrier, "dep_delay": n % 60, "writer": number, "n": n});
+        let events = (next..next + 20).map(|n| format!("{}\n", event(n)));
+        let Some(answer) = writer.append(&events.collect::<String>()) else {
+            return acknowledged;
         };
         let written = &answer["partitions"][0];
-        let (partition, first) = (number(written, "partition"), number(written, "first"));
+        let (partition, first) = (
+            self::number(written, "partition"),
+            self::number(written, "first"),
+        );
         for n in 0..20 {
-            acknowledged.insert((partition, first + n), (writer, next + n));
+            acknowledged.insert((partition, first + n), (number, next + n));
         }
         next += 20;
     }
-    acknowledged
 }
 
 fn number(of: &Value, name: &str) -> u64 {

@@ -8,8 +8,13 @@
 
 mod duckdb;
 mod host;
+mod kill;
 mod program;
+mod python;
+mod s3;
 
 pub use duckdb::duckdb;
 pub use host::{Host, Settings};
+pub use kill::{Moments, Writer, kill_under_load};
 pub use program::{cargo, component, program, repository, without_package};
+pub use s3::S3;

@@ -15,6 +15,7 @@ mod stub;
 mod serve;
 
 mod consume;
+mod log;
 mod produce;
 mod topic;
 
@@ -58,6 +59,7 @@ async fn perform(cli: Cli) -> Result<()> {
         Command::Build(args) => build::perform(&args),
         Command::Test(args) => build::test(&args),
         Command::Deploy(args) => deploy::perform(host, &args).await,
+        Command::Log(command) => log::perform(command).await,
         Command::Topic(command) => topic::perform(host, command).await,
         Command::Produce(args) => produce::perform(host, &args).await,
         Command::Consume(args) => consume::perform(host, &args).await,

@@ -25,6 +25,11 @@ pub(crate) fn note(text: &str) {
     }
 }
 
+/// A line on standard error that whoever reads the output has to know of, terminal or not.
+pub(crate) fn warning(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "warning: {text}");
+}
+
 /// A failure: the line, the hint, the code.
 pub(crate) fn failure(failure: &Failure) {
     if failure.exit == Exit::Done {

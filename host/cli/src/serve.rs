@@ -48,7 +48,7 @@ pub(crate) struct Settings {
     pub(crate) settings: Vec<(String, String)>,
 }
 
-fn setting(text: &str) -> std::result::Result<(String, String), String> {
+pub(crate) fn setting(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
             Ok((key.trim().into(), value.trim().into()))

@@ -1,6 +1,7 @@
 //! `tidemill topic`: the topics of a host.
 
 mod keep;
+mod stats;
 
 use crate::args::Show;
 use crate::client::Client;
@@ -11,13 +12,14 @@ use keep::Keep;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-/// Create, list, describe, change, truncate and delete topics.
+/// Create, list, describe, measure, change, truncate and delete topics.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "Example:\n  tidemill topic create flights --partitions 4 --key /carrier")]
 pub(crate) enum Topic {
     Create(Box<Create>),
     List(List),
     Describe(Describe),
+    Stats(stats::Stats),
     Alter(keep::Alter),
     Truncate(keep::Truncate),
     Delete(Delete),
@@ -111,6 +113,7 @@ pub(crate) async fn perform(host: &str, command: Topic) -> Result<()> {
             })
         }
         Topic::Describe(args) => describe(&client, &args).await,
+        Topic::Stats(args) => stats::perform(&client, &args).await,
         Topic::Alter(args) => keep::alter(&client, &args).await,
         Topic::Truncate(args) => keep::truncate(&client, &args).await,
         Topic::Delete(args) => {

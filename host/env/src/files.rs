@@ -21,6 +21,10 @@ pub trait Files: Send + Sync {
     fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file only to read it, also where nothing may be written.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
     /// File names (not folders) in a folder, in no order; none if the folder doesn't exist.
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>>;
     /// Renames a file; durable only after [`Files::sync_folder`].

@@ -32,6 +32,9 @@ pub struct Settings {
     pub compaction_percent: u32,
     /// Memory for the keys of one compaction; what doesn't fit is left for the next.
     pub compaction_bytes: ByteSize,
+    /// With this much journal that can't be cut, commits are refused as `journal-full`; 0: only the
+    /// disk bounds it.
+    pub journal_bytes: ByteSize,
     /// Disk space that must stay free; below it commits are refused as `storage-full`.
     pub reserve_bytes: ByteSize,
     /// Memory for the last steps of producers; beyond it those that were silent longest are forgotten.
@@ -57,6 +60,7 @@ impl Default for Settings {
             compaction_interval: Duration::from_secs(15),
             compaction_percent: 50,
             compaction_bytes: ByteSize::mib(64),
+            journal_bytes: ByteSize(0),
             reserve_bytes: ByteSize::mib(256),
             producer_bytes: ByteSize::mib(16),
             producer_idle: Duration::from_secs(7 * 24 * 3600),

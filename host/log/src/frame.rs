@@ -84,6 +84,24 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Advance => "advance",
+            Self::State => "state",
+            Self::Entry => "entry",
+            Self::TopicCreated => "topic-created",
+            Self::TopicAltered => "topic-altered",
+            Self::TopicDeleted => "topic-deleted",
+            Self::Closed => "closed",
+            Self::Producer => "producer",
+            Self::Truncated => "truncated",
+            Self::Forgotten => "forgotten",
+            Self::IdempotencyKey => "idempotency-key",
+        }
+    }
+
     fn of(number: u16) -> Option<Self> {
         [
             Self::Append,
@@ -304,10 +322,23 @@ impl Head {
                 && (s.kind != Kind::Append
                     || s.payload as u64 + u64::from(s.rows) * 32 == u64::from(s.len))
         };
-        body[at..]
-            .chunks_exact(SECTION_BYTES)
-            .map(|entry| Section::read(entry).filter(fits).ok_or_else(wrong))
-            .collect()
+        let entries = body[at..].chunks_exact(SECTION_BYTES);
+        let sections = entries.map(|entry| Section::read(entry).filter(fits).ok_or_else(wrong));
+        let sections: Vec<Section> = sections.collect::<Result<_>>()?;
+        let within = |slice: &Slice| {
+            let section = sections.get(slice.section as usize);
+            section.is_some_and(|section| {
+                let end = u64::from(slice.first_row) + u64::from(slice.rows);
+                section.kind == Kind::Append && end <= u64::from(section.rows)
+            })
+        };
+        match self.slices.iter().all(within) {
+            true => Ok(sections),
+            false => Err(Error::corrupt(format!(
+                "frame {} has a slice table that makes no sense; it may come from a newer version",
+                self.stamp.seq
+            ))),
+        }
     }
 }
 

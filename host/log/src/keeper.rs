@@ -21,7 +21,7 @@ use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp
 use tokio::sync::{Mutex, watch};
 
 /// The only shard there is so far.
-const SHARD: &str = "0";
+pub(crate) const SHARD: &str = "0";
 
 /// Events a sealer reads at a time: little, so that the segments that grow together find theirs in the
 /// same stretches of the journal.
@@ -182,6 +182,7 @@ impl Keeper {
     pub(crate) async fn keep(&self, shard: &Arc<Shard>) {
         let mut kept = self.kept.lock().await;
         if let Err(error) = self.keep_once(shard, &mut kept).await {
+            shard.meters.sealing_failures.inc();
             tracing::warn!(%error, "sealing failed and will be tried again");
         }
         self.ask_for_snapshot(shard, &kept);
@@ -194,9 +195,15 @@ impl Keeper {
             self.delete_gone(kept).await;
             return Ok(());
         }
+        let (started, seals) = (shard.clock.elapsed(), !orders.is_empty());
         self.write(shard, kept, orders).await?;
         let snapshot = kept.manifest.snapshot.clone();
-        self.commit(shard, kept, snapshot).await
+        self.commit(shard, kept, snapshot).await?;
+        if seals {
+            let took = shard.clock.elapsed().saturating_sub(started);
+            shard.meters.sealing(took);
+        }
+        Ok(())
     }
 
     /// Writes and uploads segments; nothing names them yet.
@@ -270,13 +277,17 @@ impl Keeper {
                 (None, written)
             }
         };
+        let started = shard.clock.elapsed();
         if let Err(error) = kept.store.commit(manifest.clone()).await {
+            shard.meters.manifest_failures.inc();
             if error.kind == ErrorKind::Fenced {
                 tracing::error!(%error, "this host is fenced; the log stops");
                 shard.stop();
             }
             return Err(error);
         }
+        let took = shard.clock.elapsed().saturating_sub(started);
+        shard.meters.manifest(took);
         let named = std::mem::take(&mut kept.unnamed);
         let compacted = std::mem::take(&mut kept.compacted);
         let about_to_be = compacted.iter().flat_map(|it| &it.segments).chain(&named);
@@ -291,7 +302,7 @@ impl Keeper {
         {
             manifest::delete_marks(&self.objects, &old.path).await;
         }
-        shard.meters.sealed(named.len());
+        shard.meters.sealed(&named);
         for segment in named {
             let at = PartitionId {
                 topic: segment.topic,

@@ -12,7 +12,11 @@ mod buffers;
 mod compaction;
 mod contract;
 mod draft;
+pub mod examine;
+mod flow;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod journal;
 mod keeper;
 mod log;
@@ -29,6 +33,7 @@ mod sequencer;
 mod shard;
 #[cfg(test)]
 mod simulation;
+mod stats;
 mod tail;
 mod threads;
 mod topic;
@@ -39,8 +44,10 @@ pub use contract::{
     Position, Read, ReadLimit, Recovery, Settings, SnapshotRef, Stats, Ticket, TimeOf, Written,
 };
 pub use draft::{Advance, Draft};
+pub use flow::Rate;
 pub use log::Log;
 pub use marks::Once;
+pub use stats::{Compression, PartitionStats};
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };

@@ -8,8 +8,8 @@ use crate::sequencer::{Sequencer, TopicChange, Truncation, out_of_range, topic_n
 use crate::shard::{Shard, lock, stopped};
 use crate::threads::Threads;
 use crate::{
-    Follower, Position, Range, Read, ReadLimit, Recovery, Retention, Settings, SnapshotRef, Stats,
-    Ticket, TimeOf, Topic, TopicSettings, ahead, read,
+    Compression, Follower, PartitionStats, Position, Range, Read, ReadLimit, Recovery, Retention,
+    Settings, SnapshotRef, Stats, Ticket, TimeOf, Topic, TopicSettings, ahead, read, stats,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -353,6 +353,22 @@ impl Log {
             .zip(&topic.partitions)
             .map(|(nth, partition)| lock(partition).range(nth))
             .collect())
+    }
+
+    /// Figures about each partition of a topic.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn partition_stats(&self, topic: TopicId) -> Result<Vec<PartitionStats>> {
+        stats::partitions(&self.inner.shard, topic)
+    }
+
+    /// How well the newest segments of a topic are compressed.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable` when storage can't be read.
+    pub async fn compression(&self, topic: TopicId) -> Result<Compression> {
+        stats::compression(&self.inner.shard, &self.inner.objects, topic).await
     }
 
     /// All positions of a reader (sequenced, not only durable).

@@ -1,5 +1,9 @@
 //! From what lies on disk and in storage to a running shard.
 
+mod rehearse;
+
+pub(crate) use rehearse::rehearse;
+
 use crate::frame::{Head, Kind};
 use crate::journal::{self, Found, Pool};
 use crate::manifest::Manifest;
@@ -402,7 +406,7 @@ impl<'r> Replay<'r> {
 }
 
 /// What a frame says, and its state sections.
-fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
+pub(crate) fn facts_of<'b>(head: &Head, body: &'b [u8]) -> Result<(Facts, Vec<&'b [u8]>)> {
     let mut facts = Facts {
         slices: head.slices.clone(),
         ..Facts::default()

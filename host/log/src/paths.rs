@@ -2,12 +2,29 @@
 
 use tidemill_types::TopicName;
 
-/// `topics/<topic>/p=00000/<first offset>-<nonce>.parquet`
+/// `topics/<topic>/p=00000/<first offset>-<nonce>.parquet`; see [`with_checksum`].
 pub(crate) fn segment(topic: &TopicName, partition: u32, first: u64, nonce: &str) -> String {
     format!(
         "{}p={partition:05}/{first:020}-{nonce}.parquet",
         topic_folder(topic)
     )
+}
+
+/// Digits of a nonce, and of a checksum behind it.
+const NONCE: usize = 16;
+const CHECKSUM: usize = 8;
+
+/// A segment's path with the crc32c of the object behind its nonce, in hexadecimal digits.
+pub(crate) fn with_checksum(path: &str, checksum: u32) -> String {
+    let without = path.strip_suffix(".parquet").unwrap_or(path);
+    format!("{without}{checksum:08x}.parquet")
+}
+
+/// The crc32c that the path of a segment tells; `None` if it tells none.
+pub(crate) fn checksum(path: &str) -> Option<u32> {
+    let nonce = path.strip_suffix(".parquet")?.rsplit_once('-')?.1;
+    let told = nonce.get(NONCE..).filter(|told| told.len() == CHECKSUM)?;
+    u32::from_str_radix(told, 16).ok()
 }
 
 /// All segments of topics of this name; ends with a slash.
@@ -74,6 +91,15 @@ mod tests {
             "topics/flights/p=00007/00000000000000000042-00ff.parquet"
         );
         assert_eq!(parse_segment(&path), Some(("flights", 7)));
+        let path = segment(&topic, 7, 42, "00000000000000ff");
+        assert_eq!(checksum(&path), None);
+        let path = with_checksum(&path, 0x00ab_cdef);
+        assert_eq!(
+            path,
+            "topics/flights/p=00007/00000000000000000042-00000000000000ff00abcdef.parquet"
+        );
+        assert_eq!(parse_segment(&path), Some(("flights", 7)));
+        assert_eq!(checksum(&path), Some(0x00ab_cdef));
         assert_eq!(manifest("0", 9), "manifests/0/00000000000000000009");
         assert_eq!(manifest_number(&manifest("0", u64::MAX)), Some(u64::MAX));
         for other in [

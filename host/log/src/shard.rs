@@ -8,6 +8,8 @@ mod truncate;
 mod upkeep;
 
 pub(crate) use flush::Flushed;
+#[cfg(test)]
+pub(crate) use local::batch_of;
 
 use crate::ahead::Hold;
 use crate::buffers::Buffers;
@@ -81,6 +83,7 @@ struct Inbox {
     in_flight: usize,
     condition: Condition,
     storage_full: bool,
+    journal_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,13 +139,14 @@ impl Shard {
                 in_flight: 0,
                 condition: Condition::Open,
                 storage_full: false,
+                journal_full: false,
             }),
             work: Condvar::new(),
             closing: Condvar::new(),
             room: Notify::new(),
             topics: RwLock::new(start.topics),
             journal: Mutex::new(start.journal),
-            frames: Frames::default(),
+            frames: Frames::new(start.meters.stretches.clone()),
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start.written),
@@ -321,6 +325,13 @@ impl Inbox {
                 ErrorKind::StorageFull,
                 "storage-full",
                 "the disk of the data directory has too little free space: make room; reads go on",
+            ));
+        }
+        if self.journal_full && !facts.makes_room() {
+            return Err(Error::new(
+                ErrorKind::StorageFull,
+                "journal-full",
+                "the journal has reached log.journal_bytes and can't be cut, most likely because object storage doesn't take segments: see that it does; reads go on",
             ));
         }
         if self.in_flight >= most {

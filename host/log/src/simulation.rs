@@ -3,12 +3,15 @@
 //! what is acknowledged is there, what retention and compaction may not take is there, a start never
 //! goes back.
 
+mod broken;
 mod check;
 mod keeping;
 mod model;
+mod outside;
 mod world;
 
-use world::{Faulty, World};
+use broken::Faulty;
+use world::World;
 
 /// Seeds of one run of the suite.
 const SEEDS: u64 = 1000;
@@ -56,21 +59,24 @@ fn events_are_really_taken_away() {
         retained += world.taken.retained;
     }
     assert!(compacted > 100, "{compacted} events by compaction");
-    assert!(retained > 100, "{retained} events by retention");
+    assert!(retained > 50, "{retained} events by retention");
 }
 
 #[test]
-fn a_disk_whose_syncs_do_nothing_is_found_out() {
-    let found = (0..100)
-        .filter(|seed| World::new(*seed, Faulty::Syncs).run().is_err())
-        .count();
-    assert!(found > 50, "only {found} of 100 runs noticed");
-}
-
-#[test]
-fn objects_that_are_deleted_before_the_manifest_are_found_out() {
-    let found = (0..200)
-        .filter(|seed| World::new(*seed, Faulty::Deletes).run().is_err())
-        .count();
-    assert!(found > 10, "only {found} of 200 runs noticed");
+fn every_broken_promise_is_found_out() {
+    for (faulty, seeds, least) in [
+        (Faulty::Syncs, 40, 20),
+        (Faulty::FolderSyncs, 100, 10),
+        (Faulty::Deletes, 200, 10),
+        (Faulty::Fences, 40, 10),
+        (Faulty::Ambiguity, 200, 10),
+    ] {
+        let found = (0..seeds)
+            .filter(|seed| World::new(*seed, faulty).run().is_err())
+            .count();
+        assert!(
+            found >= least,
+            "{faulty:?}: only {found} of {seeds} runs noticed"
+        );
+    }
 }

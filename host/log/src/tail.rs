@@ -4,6 +4,7 @@
 
 mod ahead;
 
+use crate::flow::Flow;
 use crate::segment::SegmentMeta;
 use crate::{Range, ReadLimit};
 use std::collections::VecDeque;
@@ -52,6 +53,8 @@ pub(crate) struct Partition {
     places: VecDeque<Place>,
     chunks: VecDeque<Chunk>,
     unsealed_bytes: u64,
+    /// What comes in.
+    pub(crate) flow: Flow,
     /// The last group that touched it.
     pub(crate) touched: u64,
     /// `None` when the topic is deleted.
@@ -141,6 +144,7 @@ impl Partition {
             places: VecDeque::new(),
             chunks: VecDeque::new(),
             unsealed_bytes: 0,
+            flow: Flow::default(),
             touched: 0,
             moved: Some(watch::Sender::new(end)),
             ahead: None,
@@ -198,6 +202,16 @@ impl Partition {
         }
     }
 
+    /// Bytes of events that no segment holds.
+    pub(crate) fn unsealed_bytes(&self) -> u64 {
+        self.unsealed_bytes
+    }
+
+    /// Bytes of events in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.place.bytes).sum()
+    }
+
     /// Bytes from `from` on that are in the journal, and the ingest time of the first such event.
     pub(crate) fn unsealed_from(&self, from: u64) -> (u64, Option<i64>) {
         let oldest = self
@@ -220,8 +234,10 @@ impl Partition {
 
     /// Events that became durable.
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        self.end = chunk.place.end;
-        self.unsealed_bytes += chunk.place.bytes;
+        let place = &chunk.place;
+        self.flow.add(place.end - place.first, place.bytes);
+        self.end = place.end;
+        self.unsealed_bytes += place.bytes;
         self.chunks.push_back(chunk);
         self.let_ahead_go();
     }

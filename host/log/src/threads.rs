@@ -124,6 +124,7 @@ async fn compact(shard: Arc<Shard>, keeper: Arc<Keeper>) {
     loop {
         shard.clock.sleep(shard.settings.compaction_interval).await;
         if let Err(error) = keeper.compact(&shard).await {
+            shard.meters.compaction_failures.inc();
             tracing::warn!(%error, "compaction failed and will be tried again");
         }
     }

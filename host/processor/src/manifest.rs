@@ -1,6 +1,8 @@
 //! What a function says of itself (API: `function.toml`, or JSON of the same shape embedded in the component).
 
 mod fields;
+#[cfg(test)]
+mod fuzz;
 mod merge;
 mod resolve;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::suggest::nearest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_env::metrics::Metrics;
+use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random, Shutdown};
 use tidemill_log::{Log, Topic};
 use tidemill_processor::Processor;
@@ -22,6 +23,7 @@ pub(crate) struct App {
     pub(crate) leaving: Budget,
     pub(crate) log: Log,
     pub(crate) processor: Processor,
+    pub(crate) objects: Objects,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) metrics: Metrics,

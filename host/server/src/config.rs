@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidemill_env::metrics::Metrics;
+use tidemill_env::objects::{Objects, Patience};
+use tidemill_env::{Clock, Random};
 use tidemill_types::{ByteSize, Error, Result, limits};
 
 /// All settings of a host.
@@ -60,12 +63,28 @@ pub struct Http {
 }
 
 /// Settings of object storage.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {
     /// A folder, `s3://…`, `gs://…` or `az://…`; empty: `objects` below the data directory.
     pub url: String,
+    /// How long a request may take before it counts as failed.
+    pub request_timeout: Duration,
+    /// How often a request is made before its failure is told.
+    pub attempts: u32,
     /// Options by name, as object_store names them (`aws_endpoint`).
     pub options: BTreeMap<String, String>,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        let usual = Patience::default();
+        Self {
+            url: String::new(),
+            request_timeout: usual.request,
+            attempts: usual.attempts,
+            options: BTreeMap::new(),
+        }
+    }
 }
 
 /// Settings of function state.
@@ -245,6 +264,23 @@ impl Config {
     /// The configuration with every setting, its doc and its value, as a file that reads back as itself.
     pub fn to_toml(&self) -> String {
         keys::write(self)
+    }
+
+    /// Opens where objects are kept.
+    pub(crate) fn open_storage(
+        &self,
+        clock: &Clock,
+        random: &Random,
+        metrics: &Metrics,
+    ) -> Result<Objects> {
+        let options: Vec<_> = self.storage.options.clone().into_iter().collect();
+        let patience = Patience {
+            request: self.storage.request_timeout,
+            attempts: self.storage.attempts,
+            ..Patience::default()
+        };
+        let url = self.storage_url();
+        Objects::open_patiently(&url, &options, patience, clock, random, metrics)
     }
 
     /// Where objects are kept.

@@ -61,6 +61,7 @@ struct Parts {
     state: Store,
     log: Log,
     processor: Processor,
+    objects: Objects,
     clock: Clock,
     random: Random,
     metrics: Metrics,
@@ -70,8 +71,7 @@ impl Parts {
     async fn open(config: &Config) -> Result<Self> {
         let (clock, random, metrics) = (Clock::system(), Random::system(), Metrics::default());
         create_dir(&config.dir)?;
-        let options: Vec<_> = config.storage.options.clone().into_iter().collect();
-        let objects = Objects::open(&config.storage_url(), &options)?;
+        let objects = config.open_storage(&clock, &random, &metrics)?;
         probe_once(&config.dir, &objects, &random).await?;
         let settings = tidemill_state::Settings {
             dir: config.dir.join("state"),
@@ -108,7 +108,7 @@ impl Parts {
             log.clone(),
             state.clone(),
             sandbox,
-            objects,
+            objects.clone(),
             clock.clone(),
             random.clone(),
             &metrics,
@@ -118,6 +118,7 @@ impl Parts {
             state,
             log,
             processor,
+            objects,
             clock,
             random,
             metrics,
@@ -145,6 +146,7 @@ impl Parts {
             leaving: self.budget(config),
             log: self.log.clone(),
             processor: self.processor.clone(),
+            objects: self.objects.clone(),
             clock: self.clock.clone(),
             random: self.random.clone(),
             counted: HttpMetrics::new(&self.metrics),

@@ -22,6 +22,7 @@ mod functions;
 mod host;
 mod ingest;
 mod metrics;
+pub mod offline;
 mod operations;
 mod problem;
 mod query;

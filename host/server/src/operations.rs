@@ -61,7 +61,16 @@ pub(crate) async fn livez() -> Response<Body> {
 pub(crate) async fn readyz(State(app): Shared) -> Answer {
     let reasons = reasons(&app);
     if reasons.is_empty() {
-        return Ok(json_answer(StatusCode::OK, &json!({"ready": true})));
+        // Without object storage appends go on as long as the journal may grow.
+        let degraded = app.objects.failing().map(|failing| {
+            format!(
+                "object storage has failed since {}: {}",
+                failing.since, failing.detail
+            )
+        });
+        let degraded: Vec<String> = degraded.into_iter().collect();
+        let answer = json!({"ready": true, "degraded": degraded});
+        return Ok(json_answer(StatusCode::OK, &answer));
     }
     Err(Box::new(
         Problem::new("not-ready", reasons.join("; ")).member("reasons", reasons),

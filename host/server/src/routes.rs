@@ -80,6 +80,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         NOTHING,
         NOTHING,
     ),
+    operation(
+        "get",
+        "/v1/topics/{topic}/stats",
+        "How much a topic holds and where, what comes in, how well it is compressed.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
     Operation {
         headers: ingest::HEADERS,
         ..operation(
@@ -233,6 +241,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
                 .patch(topics::alter)
                 .delete(topics::remove),
         )
+        .route("/v1/topics/{topic}/stats", get(topics::stats))
         .route("/v1/topics/{topic}/events", topic_events)
         .route("/v1/functions", get(functions::list))
         .route(

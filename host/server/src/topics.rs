@@ -1,10 +1,12 @@
 //! `/v1/topics`: create, list, describe, change, truncate, delete.
 
 mod settings;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod truncate;
 
+pub(crate) use stats::stats;
 pub(crate) use truncate::{TRUNCATE_QUERY, truncate};
 
 use crate::app::Shared;

@@ -212,4 +212,6 @@ impl<'a> Commands<'a> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -69,6 +69,10 @@ impl Files for Disk {
         Ok(Arc::new(Open::existing(path)?))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(Open::Cached(fs::File::open(path)?)))
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,

@@ -34,6 +34,7 @@ struct State {
     capacity: u64,
     failing_syncs: u32,
     syncs_do_nothing: bool,
+    folder_syncs_do_nothing: bool,
 }
 
 #[derive(Default)]
@@ -81,6 +82,7 @@ impl SimDisk {
             capacity,
             failing_syncs: 0,
             syncs_do_nothing: false,
+            folder_syncs_do_nothing: false,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -126,6 +128,11 @@ impl SimDisk {
     /// A broken disk: syncs succeed and do nothing.
     pub fn break_syncs(&self) {
         self.lock_state().syncs_do_nothing = true;
+    }
+
+    /// Syncs of folders do nothing from now on: names may go in a crash.
+    pub fn break_folder_syncs(&self) {
+        self.lock_state().folder_syncs_do_nothing = true;
     }
 
     /// Flips one bit of what is stored.
@@ -286,7 +293,7 @@ impl Files for SimDisk {
 
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
         let mut state = self.lock_state();
-        if state.syncs_do_nothing {
+        if state.syncs_do_nothing || state.folder_syncs_do_nothing {
             return Ok(());
         }
         for rename in std::mem::take(&mut state.unsynced) {

@@ -1,6 +1,6 @@
 //! Object storage in memory, with faults drawn from a seed.
 
-use super::create::{self, Put, Slots};
+use super::steady::{BUSY, REFUSED};
 use super::{Backend, Created};
 use crate::Random;
 use bytes::Bytes;
@@ -14,10 +14,18 @@ use tidemill_types::{Error, Result};
 pub struct Faults {
     /// A write takes effect, its answer is lost.
     pub lost_answers: u64,
+    /// A write fails, and takes effect all the same some requests later.
+    pub late: u64,
     /// A request fails without effect.
     pub errors: u64,
     /// A request lets others run before it, and its answer after them.
     pub slow: u64,
+    /// A request is refused because there are too many, without effect.
+    pub throttled: u64,
+    /// A request is refused for good, as with wrong credentials, without effect.
+    pub refused: u64,
+    /// A write takes effect or a read is made, and no answer ever comes.
+    pub silent: u64,
 }
 
 /// Object storage in memory. A request fails only as [`Faults`] say; the same seed and the same order
@@ -26,14 +34,52 @@ pub struct MemoryObjects {
     objects: Mutex<BTreeMap<String, Bytes>>,
     faults: Mutex<Faults>,
     left: Mutex<Option<u64>>,
+    /// Writes on their way, and after how many more requests they take effect.
+    late: Mutex<Vec<(u64, Write)>>,
     random: Random,
     conditional: bool,
+}
+
+/// What changes the storage.
+#[derive(Clone)]
+enum Write {
+    Put(String, Bytes),
+    PutIfAbsent(String, Bytes),
+    Delete(String),
+}
+
+impl Write {
+    fn path(&self) -> &str {
+        match self {
+            Self::Put(path, _) | Self::PutIfAbsent(path, _) | Self::Delete(path) => path,
+        }
+    }
+
+    fn apply(self, objects: &mut BTreeMap<String, Bytes>) -> Created {
+        match self {
+            Self::Put(path, body) => {
+                objects.insert(path, body);
+            }
+            Self::PutIfAbsent(path, _) if objects.contains_key(&path) => return Created::Exists,
+            Self::PutIfAbsent(path, body) => {
+                objects.insert(path, body);
+            }
+            Self::Delete(path) => {
+                objects.remove(&path);
+            }
+        }
+        Created::Ours
+    }
 }
 
 enum Fate {
     Good,
     Lost,
+    Late,
     Failed,
+    Throttled,
+    Refused,
+    Silent,
 }
 
 impl MemoryObjects {
@@ -43,6 +89,7 @@ impl MemoryObjects {
             objects: Mutex::default(),
             faults: Mutex::default(),
             left: Mutex::default(),
+            late: Mutex::default(),
             random,
             conditional: true,
         }
@@ -67,6 +114,15 @@ impl MemoryObjects {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = requests;
     }
 
+    /// What is on its way takes effect now.
+    pub fn settle(&self) {
+        let late = std::mem::take(&mut *self.late());
+        let mut objects = self.lock();
+        for (_, write) in late {
+            write.apply(&mut objects);
+        }
+    }
+
     /// All paths, in order, without faults.
     pub fn paths(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
@@ -85,7 +141,26 @@ impl MemoryObjects {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn late(&self) -> MutexGuard<'_, Vec<(u64, Write)>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another request comes: what is due takes effect before it.
+    fn arrive(&self) {
+        let (mut late, mut objects) = (self.late(), self.lock());
+        let all = std::mem::take(&mut *late);
+        for (left, write) in all {
+            match left.checked_sub(1) {
+                Some(left) => late.push((left, write)),
+                None => {
+                    write.apply(&mut objects);
+                }
+            }
+        }
+    }
+
     async fn fate(&self) -> Fate {
+        self.arrive();
         if let Some(left) = &mut *self.left.lock().unwrap_or_else(PoisonError::into_inner) {
             match left.checked_sub(1) {
                 Some(less) => *left = less,
@@ -101,11 +176,22 @@ impl MemoryObjects {
                 tokio::task::yield_now().await;
             }
         }
-        match self.random.below(100) {
-            draw if draw < faults.errors => Fate::Failed,
-            draw if draw < faults.errors + faults.lost_answers => Fate::Lost,
-            _ => Fate::Good,
+        let fates = [
+            (faults.errors, Fate::Failed),
+            (faults.lost_answers, Fate::Lost),
+            (faults.late, Fate::Late),
+            (faults.throttled, Fate::Throttled),
+            (faults.refused, Fate::Refused),
+            (faults.silent, Fate::Silent),
+        ];
+        let mut draw = self.random.below(100);
+        for (percent, fate) in fates {
+            match draw.checked_sub(percent) {
+                Some(rest) => draw = rest,
+                None => return fate,
+            }
         }
+        Fate::Good
     }
 
     /// Reads have no effect that an answer could be lost after.
@@ -116,31 +202,41 @@ impl MemoryObjects {
     ) -> Result<T> {
         match self.fate().await {
             Fate::Good => read(&self.lock()),
-            Fate::Lost | Fate::Failed => Err(no_answer(path)),
+            fate => fate.without_effect(path).await,
         }
     }
 
-    async fn write<T>(
-        &self,
-        path: &str,
-        write: impl FnOnce(&mut BTreeMap<String, Bytes>) -> T + Send,
-    ) -> Result<T> {
+    async fn write(&self, write: Write) -> Result<Created> {
+        let path = write.path().to_owned();
         match self.fate().await {
-            Fate::Good => Ok(write(&mut self.lock())),
-            Fate::Lost => {
-                write(&mut self.lock());
-                Err(no_answer(path))
+            Fate::Good => Ok(write.apply(&mut self.lock())),
+            fate @ (Fate::Lost | Fate::Silent) => {
+                write.apply(&mut self.lock());
+                fate.without_effect(&path).await
             }
-            Fate::Failed => Err(no_answer(path)),
+            Fate::Late => {
+                self.late().push((self.random.below(12), write));
+                Fate::Late.without_effect(&path).await
+            }
+            fate => fate.without_effect(&path).await,
         }
     }
 }
 
-fn no_answer(path: &str) -> Error {
-    Error::unavailable(
-        "storage-failed",
-        format!("object storage failed at {path:?}: no answer"),
-    )
+impl Fate {
+    /// What whoever asked sees of it.
+    async fn without_effect<T>(self, path: &str) -> Result<T> {
+        let (code, what) = match self {
+            Self::Silent => std::future::pending().await,
+            Self::Throttled => (BUSY, "too many requests"),
+            Self::Refused => (REFUSED, "access denied"),
+            Self::Good | Self::Lost | Self::Late | Self::Failed => ("storage-failed", "no answer"),
+        };
+        Err(Error::unavailable(
+            code,
+            format!("object storage failed at {path:?}: {what}"),
+        ))
+    }
 }
 
 #[async_trait::async_trait]
@@ -174,7 +270,11 @@ impl Backend for MemoryObjects {
     }
 
     async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        create::create(self, path, body).await
+        self.write(match self.conditional {
+            true => Write::PutIfAbsent(path.to_owned(), body),
+            false => Write::Put(path.to_owned(), body),
+        })
+        .await
     }
 
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()> {
@@ -184,9 +284,8 @@ impl Backend for MemoryObjects {
                 file.display()
             ))
         })?;
-        self.write(path, |objects| objects.insert(path.to_owned(), body.into()))
-            .await
-            .map(drop)
+        let put = Write::Put(path.to_owned(), body.into());
+        self.write(put).await.map(drop)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
@@ -205,32 +304,6 @@ impl Backend for MemoryObjects {
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
-        self.write(path, |objects| objects.remove(path))
-            .await
-            .map(drop)
-    }
-}
-
-#[async_trait::async_trait]
-impl Slots for MemoryObjects {
-    async fn put(&self, path: &str, body: Bytes) -> Put {
-        let conditional = self.conditional;
-        let put = self.write(path, |objects| {
-            if conditional && objects.contains_key(path) {
-                return Put::Exists;
-            }
-            objects.insert(path.to_owned(), body);
-            Put::Done
-        });
-        put.await.unwrap_or_else(Put::Unknown)
-    }
-
-    async fn peek(&self, path: &str) -> Result<Option<Bytes>> {
-        self.read(path, |objects| Ok(objects.get(path).cloned()))
-            .await
-    }
-
-    async fn pause(&self, _attempt: u32) {
-        tokio::task::yield_now().await;
+        self.write(Write::Delete(path.to_owned())).await.map(drop)
     }
 }

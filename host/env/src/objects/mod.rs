@@ -4,17 +4,25 @@ mod create;
 #[cfg(any(test, feature = "sim"))]
 mod memory;
 mod probe;
+mod steady;
 mod store;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{Faults, MemoryObjects};
+pub use steady::Patience;
+pub use watch::Failing;
 
+use crate::metrics::Metrics;
+use crate::{Clock, Random};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use steady::Steady;
 use tidemill_types::{Error, Result};
+use watch::Watch;
 
 /// What became of a create-if-absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,9 +35,12 @@ pub enum Created {
 
 /// Where objects are kept. Cheap to clone. Paths are relative to the root, with `/` between parts.
 #[derive(Clone)]
-pub struct Objects(Arc<dyn Backend>);
+pub struct Objects {
+    backend: Arc<dyn Backend>,
+    watch: Arc<Watch>,
+}
 
-/// The verbs a storage must offer. Retries with jitter happen below this line and nowhere else.
+/// The verbs a storage must offer. A backend makes one attempt; [`Objects`] repeats it.
 #[async_trait::async_trait]
 pub trait Backend: Send + Sync {
     /// The whole object; `object-not-found` if it is absent.
@@ -38,8 +49,8 @@ pub trait Backend: Send + Sync {
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
     /// Its size, or `None` if it is absent.
     async fn size(&self, path: &str) -> Result<Option<u64>>;
-    /// Creates the object if it is absent, by a single put. An ambiguous answer is resolved by reading
-    /// back: `body` must hold something that nobody else would write (a nonce).
+    /// Creates the object if it is absent, by a single put. [`Objects`] resolves an ambiguous answer by
+    /// reading back: `body` must hold something that nobody else would write (a nonce).
     async fn create(&self, path: &str, body: Bytes) -> Result<Created>;
     /// Uploads a local file under a name nobody else uses; not conditional, so it may be in parts.
     /// Durable when it returns.
@@ -51,9 +62,47 @@ pub trait Backend: Send + Sync {
 }
 
 impl Objects {
-    /// Over a backend of one's own (simulation).
+    /// Over a backend of one's own (simulation), which is asked once.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Self(backend)
+        let (clock, random) = (Clock::system(), Random::system());
+        Self::patient(
+            backend,
+            Patience::NONE,
+            &clock,
+            &random,
+            &Metrics::default(),
+        )
+    }
+
+    /// Over a backend of one's own, asked with patience.
+    pub fn patient(
+        backend: Arc<dyn Backend>,
+        patience: Patience,
+        clock: &Clock,
+        random: &Random,
+        metrics: &Metrics,
+    ) -> Self {
+        let watch = Arc::new(Watch::new(metrics));
+        let steady = Steady {
+            inner: backend,
+            patience,
+            clock: clock.clone(),
+            random: random.clone(),
+            watch: watch.clone(),
+        };
+        Self {
+            backend: Arc::new(steady),
+            watch,
+        }
+    }
+
+    /// As [`Objects::open_patiently`] with what is usual, counted nowhere.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(url: &str, options: &[(String, String)]) -> Result<Self> {
+        let (clock, random, metrics) = (Clock::system(), Random::system(), Metrics::default());
+        Self::open_patiently(url, options, Patience::default(), &clock, &random, &metrics)
     }
 
     /// Opens what `url` names: a local folder (a path, created if missing), `s3://bucket/prefix`, `gs://…` or `az://…`;
@@ -62,8 +111,21 @@ impl Objects {
     ///
     /// # Errors
     /// `invalid-storage` when the address or an option makes no sense.
-    pub fn open(url: &str, options: &[(String, String)]) -> Result<Self> {
-        store::open(url, options)
+    pub fn open_patiently(
+        url: &str,
+        options: &[(String, String)],
+        patience: Patience,
+        clock: &Clock,
+        random: &Random,
+        metrics: &Metrics,
+    ) -> Result<Self> {
+        let backend = store::open(url, options, patience.request)?;
+        Ok(Self::patient(backend, patience, clock, random, metrics))
+    }
+
+    /// Since when the storage doesn't do what it is asked; `None` if the last request succeeded.
+    pub fn failing(&self) -> Option<Failing> {
+        self.watch.failing()
     }
 
     /// Proves that create-if-absent works here: creates, is refused a second time, and of sixteen at
@@ -79,7 +141,7 @@ impl Objects {
 impl std::ops::Deref for Objects {
     type Target = dyn Backend;
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.backend
     }
 }
 

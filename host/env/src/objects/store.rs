@@ -1,8 +1,7 @@
 //! The real storages, over the crate `object_store`.
 
-use super::create::{self, Put, Slots};
-use super::{Backend, Created, Objects};
-use crate::{Clock, Random};
+use super::steady::{BUSY, REFUSED};
+use super::{Backend, Created};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
@@ -11,7 +10,7 @@ use object_store::buffered::BufWriter;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{BackoffConfig, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +20,16 @@ use tokio::io::AsyncWriteExt;
 /// Uploads above this go up in parts of this size; S3 takes 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
-/// Opens what `url` names.
-///
-/// `object_store` gives up a request after 30 s: well above the 6 s that a server may let the loser
-/// of a contended create wait.
-pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Opens what `url` names. A request is given up after `time` (zero: 30 s), which should be well above
+/// the 6 s that a server may let the loser of a contended create wait.
+pub(super) fn open(
+    url: &str,
+    options: &[(String, String)],
+    time: Duration,
+) -> Result<Arc<dyn Backend>> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return open_folder(url, options);
     };
@@ -38,8 +42,11 @@ pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
         ($builder:ty) => {{
             let mut builder = <$builder>::from_env()
                 .with_url(bucket_url)
-                .with_retry(retries());
-            for (key, value) in options {
+                .with_retry(once());
+            let times = times(time);
+            let times = times.iter().map(|(key, value)| (*key, value));
+            let given = options.iter().map(|(key, value)| (key.as_str(), value));
+            for (key, value) in times.chain(given) {
                 let known = key.to_ascii_lowercase().parse();
                 let known = known.map_err(|_| unknown_option(url, key))?;
                 builder = builder.with_config(known, value);
@@ -57,25 +64,35 @@ pub(super) fn open(url: &str, options: &[(String, String)]) -> Result<Objects> {
         }
     };
     let root = Path::parse(prefix).map_err(|error| invalid(url, &error))?;
-    Ok(Objects::new(Arc::new(Store::new(store, root, None))))
+    Ok(Arc::new(Store {
+        store,
+        root,
+        local: None,
+    }))
 }
 
-/// Failed requests are repeated with growing, jittered pauses for a few seconds: long enough for a
-/// hiccup, short enough that a wrong address is reported while somebody still waits for the start.
-fn retries() -> RetryConfig {
-    let backoff = BackoffConfig {
-        init_backoff: Duration::from_millis(100),
-        max_backoff: Duration::from_secs(3),
-        base: 2.0,
-    };
+/// Requests are repeated above, with one measure for all storages, and not here.
+fn once() -> RetryConfig {
     RetryConfig {
-        backoff,
-        max_retries: 5,
-        retry_timeout: Duration::from_secs(60),
+        max_retries: 0,
+        ..RetryConfig::default()
     }
 }
 
-fn open_folder(folder: &str, options: &[(String, String)]) -> Result<Objects> {
+/// The times of one request, as options of every kind of storage.
+fn times(time: Duration) -> [(&'static str, String); 2] {
+    let time = match time.is_zero() {
+        true => Duration::from_secs(30),
+        false => time,
+    };
+    let shown = |time: Duration| format!("{}ms", time.as_millis());
+    [
+        ("timeout", shown(time)),
+        ("connect_timeout", shown(CONNECT.min(time))),
+    ]
+}
+
+fn open_folder(folder: &str, options: &[(String, String)]) -> Result<Arc<dyn Backend>> {
     if let Some((key, _)) = options.first() {
         return Err(unknown_option(folder, key));
     }
@@ -86,11 +103,11 @@ fn open_folder(folder: &str, options: &[(String, String)]) -> Result<Objects> {
     let local =
         LocalFileSystem::new_with_prefix(folder).map_err(|error| invalid(folder, &error))?;
     let local = Arc::new(local.with_fsync(true));
-    Ok(Objects::new(Arc::new(Store::new(
-        local.clone(),
-        Path::ROOT,
-        Some(local),
-    ))))
+    Ok(Arc::new(Store {
+        store: local.clone(),
+        root: Path::ROOT,
+        local: Some(local),
+    }))
 }
 
 fn invalid(url: &str, reason: impl std::fmt::Display) -> Error {
@@ -108,21 +125,9 @@ struct Store {
     store: Arc<dyn ObjectStore>,
     root: Path,
     local: Option<Arc<LocalFileSystem>>,
-    clock: Clock,
-    random: Random,
 }
 
 impl Store {
-    fn new(store: Arc<dyn ObjectStore>, root: Path, local: Option<Arc<LocalFileSystem>>) -> Self {
-        Self {
-            store,
-            root,
-            local,
-            clock: Clock::system(),
-            random: Random::system(),
-        }
-    }
-
     fn path(&self, path: &str) -> Result<Path> {
         let path = Path::parse(path).map_err(|error| {
             Error::invalid(
@@ -219,7 +224,16 @@ impl Backend for Store {
     }
 
     async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        create::create(self, path, body).await
+        let location = self.path(path)?;
+        let if_absent = PutOptions::from(PutMode::Create);
+        match self.store.put_opts(&location, body.into(), if_absent).await {
+            Ok(_) => Ok(Created::Ours),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => Ok(Created::Exists),
+            Err(error) => Err(explain(path, &error)),
+        }
     }
 
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()> {
@@ -258,51 +272,13 @@ impl Backend for Store {
     }
 }
 
-#[async_trait::async_trait]
-impl Slots for Store {
-    async fn put(&self, path: &str, body: Bytes) -> Put {
-        let location = match self.path(path) {
-            Ok(location) => location,
-            Err(error) => return Put::Refused(error),
-        };
-        let if_absent = PutOptions::from(PutMode::Create);
-        match self.store.put_opts(&location, body.into(), if_absent).await {
-            Ok(_) => Put::Done,
-            Err(
-                object_store::Error::AlreadyExists { .. }
-                | object_store::Error::Precondition { .. },
-            ) => Put::Exists,
-            Err(error) => match explain(path, &error) {
-                error if error.kind == ErrorKind::Unavailable => Put::Unknown(error),
-                error => Put::Refused(error),
-            },
-        }
-    }
-
-    async fn peek(&self, path: &str) -> Result<Option<Bytes>> {
-        match self.get(path).await {
-            Ok(body) => Ok(Some(body)),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn pause(&self, attempt: u32) {
-        let most = 200_u64 << attempt.min(6);
-        self.clock
-            .sleep(Duration::from_millis(most / 2 + self.random.below(most)))
-            .await;
-    }
-}
-
 /// Our error for one of the storage's.
 fn explain(path: &str, error: &object_store::Error) -> Error {
     match error {
         object_store::Error::NotFound { .. } => super::absent(path),
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => Error::new(
-            ErrorKind::Invalid,
-            "storage-refused",
+        | object_store::Error::Unauthenticated { .. } => Error::unavailable(
+            REFUSED,
             format!(
                 "the object storage refuses us {path:?}; check credentials and rights: {error}"
             ),
@@ -326,8 +302,26 @@ fn failed(path: &str, error: &(dyn std::error::Error + 'static)) -> Error {
             format!("no space left for the object {path:?}; make room"),
         );
     }
-    Error::unavailable(
-        "storage-failed",
-        format!("object storage failed at {path:?}: {error}"),
-    )
+    let code = match status_of(error) {
+        Some(429 | 503) => BUSY,
+        Some(408) => FAILED,
+        Some(400..=499) => REFUSED,
+        _ => FAILED,
+    };
+    Error::unavailable(code, format!("object storage failed at {path:?}: {error}"))
+}
+
+const FAILED: &str = "storage-failed";
+
+/// The HTTP status that an error comes from; `object_store` tells it only in words.
+fn status_of(error: &(dyn std::error::Error + 'static)) -> Option<u16> {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        let text = one.to_string();
+        if let Some((_, behind)) = text.split_once("non-2xx status code: ") {
+            return behind.get(..3)?.parse().ok();
+        }
+        cause = one.source();
+    }
+    None
 }

@@ -1,3 +1,5 @@
+mod steady;
+
 use super::*;
 use crate::Random;
 use futures::future::join_all;
@@ -179,6 +181,7 @@ async fn one_winner_also_when_answers_get_lost() {
             lost_answers: 30,
             errors: 20,
             slow: 50,
+            ..Faults::default()
         });
         let answers =
             join_all((0..4).map(|writer| objects.create("slot", writer.to_string().into()))).await;
@@ -212,6 +215,7 @@ async fn the_same_seed_gives_the_same_faults() {
             lost_answers: 20,
             errors: 20,
             slow: 20,
+            ..Faults::default()
         });
         let mut seen = Vec::new();
         for i in 0..50 {

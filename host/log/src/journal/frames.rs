@@ -6,6 +6,7 @@
 
 use super::{JournalFile, disk_error};
 use crate::frame::{Head, Section, Slice, Stamp};
+use crate::meters::Stretches;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,8 +48,10 @@ impl Stretch {
 }
 
 /// The stretches that were read last.
-#[derive(Default)]
-pub(crate) struct Frames(Mutex<Kept>);
+pub(crate) struct Frames {
+    kept: Mutex<Kept>,
+    counted: Stretches,
+}
 
 #[derive(Default)]
 struct Kept {
@@ -64,22 +67,33 @@ struct Known {
 }
 
 impl Frames {
+    pub(crate) fn new(counted: Stretches) -> Self {
+        Self {
+            kept: Mutex::default(),
+            counted,
+        }
+    }
+
     /// A stretch with the frame that starts at `at`; `end` is how far the file is durable.
     ///
     /// # Errors
     /// `Unavailable` when the file can't be read, `Corrupt` when it isn't what was written.
     pub(crate) fn read(&self, file: &JournalFile, at: u64, end: u64) -> Result<Arc<Stretch>> {
         let until = match self.kept().find(file.number, at) {
-            Ok(known) => return Ok(known),
+            Ok(known) => {
+                self.counted.hits.inc();
+                return Ok(known);
+            }
             Err(next) => next.unwrap_or(end).min(end),
         };
+        self.counted.misses.inc();
         let stretch = Arc::new(read_stretch(file, at, until)?);
         self.kept().keep(file.number, at, &stretch);
         Ok(stretch)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::{FILE_HEAD, FileHead, HEAD_LEN, JournalFile, disk_error, number_of};
 use crate::frame::{ALIGN, Head};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_env::files::Files;
 use tidemill_types::{Error, Result};
@@ -67,18 +67,15 @@ pub(crate) fn recover(
 
 /// How far a file counts.
 #[derive(Clone, Copy)]
-struct End {
-    frames: u64,
-    at: usize,
+pub(super) struct End {
+    pub(super) frames: u64,
+    pub(super) at: usize,
     /// Start of the first frame that isn't known to be durable by a later one.
     unproven: usize,
 }
 
-fn open_all(
-    files: &Arc<dyn Files>,
-    dir: &Path,
-    recovered: &mut Recovered,
-) -> Result<Vec<Arc<JournalFile>>> {
+/// The files that are part of the journal by their names, oldest first.
+pub(super) fn listed(files: &dyn Files, dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let listed = files
         .list(dir)
         .map_err(|e| disk_error(dir, "can't be listed", &e))?;
@@ -87,6 +84,15 @@ fn open_all(
         .filter_map(|path| Some((number_of(&path, "journal")?, path)))
         .collect();
     numbered.sort();
+    Ok(numbered)
+}
+
+fn open_all(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    recovered: &mut Recovered,
+) -> Result<Vec<Arc<JournalFile>>> {
+    let numbered = listed(&**files, dir)?;
     let mut all = Vec::with_capacity(numbered.len());
     for (number, path) in numbered {
         let mut head = [0; HEAD_LEN];
@@ -112,8 +118,8 @@ fn open_all(
             _ => {
                 return Err(Error::corrupt(format!(
                     "{}: the file's head (bytes 0 to {HEAD_LEN}) is damaged or from another version; \
-                     nothing was changed: restore the file from a copy of the disk, or move the data \
-                     directory away and start from object storage",
+                     nothing was changed: restore the file from a copy of the disk, or see with \
+                     `tidemill log repair --dry-run` what could be saved",
                     path.display()
                 )));
             }
@@ -130,7 +136,7 @@ fn read_all(file: &JournalFile) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn replay(
+pub(super) fn replay(
     file: &Arc<JournalFile>,
     bytes: &[u8],
     recovered: &mut Recovered,
@@ -175,31 +181,55 @@ fn replay(
     Ok(end)
 }
 
+/// What lies behind the last frame of a file that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rest {
+    /// No frame of this use of the file.
+    Nothing,
+    /// What a crash leaves: frames that nobody was told of, in so many bytes.
+    Torn { frames: u64, bytes: usize },
+    /// Frame `later`, at byte `at`, is there although the missing one was durable before it.
+    Damaged { later: u64, at: usize },
+}
+
 /// Damage or a torn tail?
-fn check_rest(file: &JournalFile, bytes: &[u8], end: End, missing: u64) -> Result<()> {
-    let mut dropped = 0;
+pub(super) fn rest_of(nonce: u64, bytes: &[u8], end: End, missing: u64) -> Rest {
+    let mut rest = Rest::Nothing;
+    let mut torn = 0;
     for at in (end.at..bytes.len()).step_by(ALIGN) {
-        let Some(head) = Head::read(&bytes[at..], file.nonce) else {
+        let Some(head) = Head::read(&bytes[at..], nonce) else {
             continue;
         };
         let begins_later = end.frames == 0 && at == end.at && head.stamp.seq != missing;
         if head.stamp.durable >= missing || begins_later {
+            let later = head.stamp.seq;
+            return Rest::Damaged { later, at };
+        }
+        torn += 1;
+        rest = Rest::Torn {
+            frames: torn,
+            bytes: at.saturating_add(head.frame_bytes()).min(bytes.len()) - end.at,
+        };
+    }
+    rest
+}
+
+fn check_rest(file: &JournalFile, bytes: &[u8], end: End, missing: u64) -> Result<()> {
+    match rest_of(file.nonce, bytes, end, missing) {
+        Rest::Nothing => {}
+        Rest::Torn { bytes, .. } => tracing::warn!(
+            file = %file.path.display(), byte = end.at, bytes,
+            "dropped a torn tail of the journal: frames that were never acknowledged"
+        ),
+        Rest::Damaged { later, at } => {
             return Err(Error::corrupt(format!(
                 "{}: frame {missing} is damaged or missing at byte {} although it was durable before \
-                 frame {} (byte {at}) was written; nothing was changed: restore the file from a copy \
-                 of the disk, or move the data directory away and start from object storage",
+                 frame {later} (byte {at}) was written; nothing was changed: restore the file from a copy \
+                 of the disk, or see with `tidemill log repair --dry-run` what could be saved",
                 file.path.display(),
                 end.at,
-                head.stamp.seq
             )));
         }
-        dropped = (at + head.frame_bytes()).min(bytes.len()) - end.at;
-    }
-    if dropped > 0 {
-        tracing::warn!(
-            file = %file.path.display(), byte = end.at, bytes = dropped,
-            "dropped a torn tail of the journal: frames that were never acknowledged"
-        );
     }
     Ok(())
 }

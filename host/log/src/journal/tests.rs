@@ -32,12 +32,12 @@ const AT: PartitionId = PartitionId {
     partition: 0,
 };
 
-fn disk() -> SimDisk {
+pub(crate) fn disk() -> SimDisk {
     SimDisk::new(Random::seeded(1), 64 << 20)
 }
 
 /// Starts a log; the journal alone, without object storage.
-fn start(disk: &SimDisk) -> Result<Shard> {
+pub(crate) fn start(disk: &SimDisk) -> Result<Shard> {
     let settings = Settings {
         dir: PathBuf::from("d"),
         journal_file_bytes: ByteSize(16 << 10),
@@ -59,12 +59,12 @@ fn start(disk: &SimDisk) -> Result<Shard> {
     Ok(runtime.block_on(opening)?.shard)
 }
 
-fn flush(shard: &Shard) {
+pub(crate) fn flush(shard: &Shard) {
     while shard.flush() == Flushed::Group {}
 }
 
 /// Groups of `per_group` frames with one event each; the last one isn't closed.
-fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
+pub(crate) fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
     let shard = start(disk).expect("starts");
     let name = "t".parse().expect("name");
     let topic = Arc::new(Topic {
@@ -98,7 +98,7 @@ fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
 }
 
 /// The events there are; they must be the first ones, in order.
-fn events(shard: &Shard) -> u64 {
+pub(crate) fn events(shard: &Shard) -> u64 {
     let all = ReadLimit {
         events: usize::MAX,
         bytes: usize::MAX,
@@ -120,7 +120,7 @@ fn events(shard: &Shard) -> u64 {
     }
 }
 
-fn journal_files(disk: &SimDisk) -> Vec<PathBuf> {
+pub(crate) fn journal_files(disk: &SimDisk) -> Vec<PathBuf> {
     let mut all = disk.list(Path::new("d/journal")).expect("list");
     all.retain(|path| path.extension().is_some_and(|ending| ending == "journal"));
     all.sort();
@@ -128,7 +128,7 @@ fn journal_files(disk: &SimDisk) -> Vec<PathBuf> {
 }
 
 /// The first byte behind all frames.
-fn end_of(bytes: &[u8]) -> usize {
+pub(crate) fn end_of(bytes: &[u8]) -> usize {
     bytes
         .iter()
         .rposition(|byte| *byte != 0)
@@ -194,7 +194,7 @@ fn fill_more(disk: &SimDisk) -> Shard {
 }
 
 /// A disk that holds one journal file.
-fn copy(path: &Path, bytes: &[u8]) -> SimDisk {
+pub(crate) fn copy(path: &Path, bytes: &[u8]) -> SimDisk {
     let disk = disk();
     disk.create_zeroed(path, bytes.len() as u64)
         .expect("created");

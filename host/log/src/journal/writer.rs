@@ -4,9 +4,11 @@ use super::{FILE_HEAD, JournalFile, Pool, disk_error};
 use crate::buffers::Buffers;
 use crate::draft::Body;
 use crate::frame::{self, Stamp};
+use crate::meters::Took;
 use crate::sequencer::{Sequenced, Truncation};
 use bytes::Bytes;
 use std::sync::Arc;
+use tidemill_env::Clock;
 use tidemill_types::Result;
 use tokio::sync::oneshot;
 
@@ -84,7 +86,8 @@ impl Writer {
         group: &mut [Queued],
         durable: u64,
         buffers: &Buffers,
-    ) -> Result<Vec<Placed>> {
+        clock: &Clock,
+    ) -> Result<(Vec<Placed>, Took)> {
         let copied = |q: &Queued| {
             if q.bytes < COPIED {
                 q.bytes
@@ -124,14 +127,21 @@ impl Writer {
             })
             .collect();
         let file = &self.file;
+        let started = clock.elapsed();
         file.file
             .write_at(self.at, &parts)
             .map_err(|e| disk_error(&file.path, "write failed", &e))?;
+        let written = clock.elapsed();
         file.file
             .sync_data()
             .map_err(|e| disk_error(&file.path, "sync failed", &e))?;
         drop(parts);
-        Ok(self.place(group, buffers.lend(buffer), bodies, buffers))
+        let took = Took {
+            write: written.saturating_sub(started),
+            sync: clock.elapsed().saturating_sub(written),
+        };
+        let placed = self.place(group, buffers.lend(buffer), bodies, buffers);
+        Ok((placed, took))
     }
 
     fn place(

@@ -7,7 +7,7 @@ use super::{Keeper, Kept, READ};
 use crate::compaction::{self, Keys, Stayed, Work};
 use crate::manifest::{Cleaned, Manifest};
 use crate::read::in_background;
-use crate::sealer::Scratch;
+use crate::sealer::{self, Scratch};
 use crate::segment::{self, ABSENT, NOT_TEXT, SegmentMeta, SegmentWriter};
 use crate::shard::{Shard, lock};
 use crate::{Format, Topic, paths};
@@ -44,7 +44,11 @@ impl Keeper {
         let mut all = Ok(());
         for pass in passes {
             let (topic, partition) = (pass.topic.name.as_str(), pass.at.partition);
-            let done = match self.run(shard, &pass).await {
+            let started = shard.clock.elapsed();
+            let done = self.run(shard, &pass).await;
+            let took = shard.clock.elapsed().saturating_sub(started);
+            shard.meters.compaction(took);
+            let done = match done {
                 // They were taken away meanwhile; what is left has its turn the next time.
                 Err(error) if error.code == ABSENT && pass.is_stale(shard) => Ok(()),
                 done => done,
@@ -123,7 +127,8 @@ impl Keeper {
             }
             if let Some(mut meta) = written {
                 let (topic, nonce) = (&pass.topic.name, self.random.nonce());
-                meta.path = paths::segment(topic, pass.at.partition, meta.first, &nonce);
+                let path = paths::segment(topic, pass.at.partition, meta.first, &nonce);
+                meta.path = sealer::with_checksum(&path, &scratch.0).await?;
                 output.segments.push(meta.clone());
                 self.objects.upload(&meta.path, &scratch.0).await?;
             }

@@ -34,12 +34,15 @@ impl Keeper {
                 };
                 let name = topic.topic.name.as_str();
                 match shard.truncate(Truncation { at, before }) {
-                    Ok(_) => tracing::info!(
-                        topic = name,
-                        partition = number,
-                        start = before,
-                        "retention moved the start of a partition"
-                    ),
+                    Ok(_) => {
+                        shard.meters.retained();
+                        tracing::info!(
+                            topic = name,
+                            partition = number,
+                            start = before,
+                            "retention moved the start of a partition"
+                        );
+                    }
                     // The next round tries again.
                     Err(error) => tracing::warn!(
                         %error,

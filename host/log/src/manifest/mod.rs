@@ -9,8 +9,9 @@ mod wire;
 
 pub(crate) use marks::{delete_marks, keep_only_marks, read_marks, write_marks};
 pub(crate) use store::ManifestStore;
+pub(crate) use wire::decode;
 #[cfg(test)]
-pub(crate) use wire::{decode, encode};
+pub(crate) use wire::encode;
 
 use crate::segment::SegmentMeta;
 use crate::{Position, SnapshotRef, Topic};

@@ -246,6 +246,7 @@ async fn lost_answers_lose_and_repeat_nothing() {
             lost_answers: 40,
             errors: 30,
             slow: 10,
+            ..Faults::default()
         });
         let mut committed = 0;
         for commit in 1..=10 {

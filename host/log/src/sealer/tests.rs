@@ -184,9 +184,14 @@ async fn a_segment_ends_where_it_must() {
             (order.from, end, end - order.from),
             "{what}"
         );
+        let object = place.objects.get(&meta.path).await.expect("uploaded");
+        let checksum = crc_fast::crc32_iscsi(&object);
         assert_eq!(
             meta.path,
-            format!("topics/orders/p=00001/{:020}-00ff.parquet", order.from)
+            format!(
+                "topics/orders/p=00001/{:020}-00ff{checksum:08x}.parquet",
+                order.from
+            )
         );
         assert_eq!(place.memory.paths(), std::slice::from_ref(&meta.path));
         let all = ReadLimit {

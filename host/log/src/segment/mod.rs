@@ -7,7 +7,7 @@ mod schema;
 mod tests;
 mod writer;
 
-pub(crate) use reader::{ABSENT, offset_at, read, scan_keys};
+pub(crate) use reader::{ABSENT, offset_at, read, scan_keys, unpacked_bytes};
 pub(crate) use writer::{NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;

@@ -153,6 +153,18 @@ pub(crate) async fn scan_keys(
     Ok(more)
 }
 
+/// What the pages of a segment come to when they are unpacked; only its footer is fetched.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) async fn unpacked_bytes(objects: &Objects, meta: &SegmentMeta) -> Result<u64> {
+    let file = File::open(objects, meta).await?;
+    let groups = file.metadata.row_groups().iter();
+    Ok(groups
+        .map(|group| group.total_byte_size().max(0).cast_unsigned())
+        .sum())
+}
+
 /// A run of rows of the value column and the event bytes in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Page {

@@ -57,11 +57,10 @@ impl Shard {
         }
         let mut group = take_group(&mut flusher.pending, flusher.writer.room());
         let durable = self.durable.borrow().0;
-        let started = self.clock.elapsed();
-        match flusher.writer.write(&mut group, durable, &self.buffers) {
-            Ok(placed) => {
-                let took = self.clock.elapsed().saturating_sub(started);
-                self.note_sync(took);
+        let (writer, buffers) = (&mut flusher.writer, &self.buffers);
+        match writer.write(&mut group, durable, buffers, &self.clock) {
+            Ok((placed, took)) => {
+                self.note_sync(took.write + took.sync);
                 self.meters.synced(&group, took);
                 self.publish(flusher, group, placed);
                 Flushed::Group

@@ -72,7 +72,7 @@ impl Shard {
 }
 
 /// One slice's events, sharing the body's memory.
-pub(super) fn batch_of(
+pub(crate) fn batch_of(
     body: &Bytes,
     section: &frame::Section,
     slice: &frame::Slice,

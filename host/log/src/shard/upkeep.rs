@@ -28,8 +28,10 @@ impl Shard {
         }
     }
 
-    /// Looks how much disk is free and refuses or admits commits accordingly.
+    /// Looks how much disk is free and how long the journal has grown, and refuses or admits commits
+    /// accordingly.
     pub(crate) fn check_space(&self) {
+        self.check_journal();
         let free = match self.files.free_bytes(self.pool.dir()) {
             Ok(free) if free < self.settings.reserve_bytes.0 && self.pool.drop_spares() > 0 => {
                 self.files.free_bytes(self.pool.dir())
@@ -45,6 +47,21 @@ impl Shard {
                 }
             }
             Err(error) => tracing::warn!(%error, "free disk space can't be told"),
+        }
+    }
+
+    fn check_journal(&self) {
+        let (bytes, most) = (self.journal_bytes(), self.settings.journal_bytes.0);
+        let full = most > 0 && bytes >= most;
+        let before = std::mem::replace(&mut self.inbox().journal_full, full);
+        if full && !before {
+            tracing::error!(
+                bytes,
+                most,
+                "the journal is full; commits are refused until it can be cut"
+            );
+        } else if before && !full {
+            tracing::info!(bytes, most, "the journal has room again");
         }
     }
 
@@ -129,6 +146,18 @@ impl Shard {
         self.meters.tail_bytes.set(self.tail_bytes().cast_signed());
         let (producers, keys) = self.with_sequencer(|s| s.marks().counts());
         self.meters.marks(producers, keys);
+        let in_flight = self.inbox().in_flight;
+        let now = self.clock.elapsed();
+        let (mut segments, mut segment_bytes, mut unsealed) = (0, 0, 0);
+        for partition in self.all_topics().iter().flat_map(|topic| &topic.partitions) {
+            let mut partition = lock(partition);
+            partition.flow.tick(now);
+            segments += partition.segments().len() as u64;
+            segment_bytes += partition.segments().iter().map(|it| it.bytes).sum::<u64>();
+            unsealed += partition.unsealed_bytes();
+        }
+        self.meters
+            .kept(in_flight as u64, segments, segment_bytes, unsealed);
     }
 
     /// Whether a sync or write failed.

@@ -125,8 +125,8 @@ impl World {
         let age = i64::try_from(self.settings.retention.tombstone_age.as_micros()).expect("short");
         for (key, offset) in last {
             let fact = all[&offset];
-            let may_go =
-                fact.value.is_none() && fact.time.micros() + age <= self.clock.now().micros();
+            // Between two passes behind it, by what the clock showed at each.
+            let may_go = fact.value.is_none() && self.most_passed(fact.shown) >= age;
             if there.contains(&offset) {
                 continue;
             }
@@ -141,6 +141,16 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The most that has gone by between any two moments from one on, by a clock that is set.
+    fn most_passed(&self, from: usize) -> i64 {
+        let (mut least, mut most) = (i64::MAX, 0);
+        for shown in &self.shown[from..] {
+            least = least.min(shown.micros());
+            most = most.max(shown.micros() - least);
+        }
+        most
     }
 
     /// Retention took only what is old enough, unless it goes by bytes.

@@ -7,13 +7,9 @@ use crate::draft::Draft;
 use crate::sequencer::{TopicChange, Truncation};
 use crate::shard::lock;
 use crate::{Cleanup, Retention, TopicSettings};
-use bytes::Bytes;
-use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 use tidemill_env::Random;
-use tidemill_env::objects::{Backend, Created, Objects};
-use tidemill_types::{ByteSize, Error, ErrorKind, PartitionId, Result};
+use tidemill_types::{ByteSize, ErrorKind, PartitionId};
 
 /// How the topic of a run is kept.
 pub(super) fn topic_settings(random: &Random) -> TopicSettings {
@@ -212,45 +208,5 @@ impl World {
             true => self.kill(),
             false => self.check(),
         }
-    }
-}
-
-/// Deletes what a manifest doesn't name before it is committed, which then fails now and then: what
-/// must not be done.
-pub(super) struct EagerDeletes(pub(super) Objects, pub(super) Random);
-
-#[async_trait::async_trait]
-impl Backend for EagerDeletes {
-    async fn get(&self, path: &str) -> Result<Bytes> {
-        self.0.get(path).await
-    }
-    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        self.0.get_range(path, range).await
-    }
-    async fn size(&self, path: &str) -> Result<Option<u64>> {
-        self.0.size(path).await
-    }
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        if path.starts_with("manifests/") {
-            let text = String::from_utf8_lossy(&body).into_owned();
-            for segment in self.0.list(crate::paths::TOPICS).await? {
-                if !text.contains(&segment) {
-                    self.0.delete(&segment).await?;
-                }
-            }
-            if self.1.below(4) == 0 {
-                return Err(Error::unavailable("storage-failed", "no answer"));
-            }
-        }
-        self.0.create(path, body).await
-    }
-    async fn upload(&self, path: &str, file: &Path) -> Result<()> {
-        self.0.upload(path, file).await
-    }
-    async fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        self.0.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.0.delete(path).await
     }
 }

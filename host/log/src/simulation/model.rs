@@ -27,6 +27,8 @@ pub(super) struct Fact {
     pub(super) value: Option<String>,
     /// When it was committed.
     pub(super) time: Timestamp,
+    /// How often the clock had moved by then.
+    pub(super) shown: usize,
 }
 
 /// All transactions, and which of them were acknowledged.
@@ -106,6 +108,13 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// When the last event was committed.
+    pub(super) fn latest(&self) -> Timestamp {
+        let events = self.commits.iter().rev().flat_map(|commit| &commit.events);
+        let last = events.map(|(_, _, fact)| fact.time).next();
+        last.unwrap_or(Timestamp::from_micros(i64::MIN))
     }
 
     /// Where the events of a commit are.

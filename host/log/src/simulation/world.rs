@@ -2,7 +2,8 @@
 
 mod once;
 
-use super::keeping::{EagerDeletes, Taken, topic_settings};
+use super::broken::Faulty;
+use super::keeping::{Taken, topic_settings};
 use super::model::{Commit, Fact, KEY_WINDOW, Model};
 use crate::draft::{Advance, Draft};
 use crate::keeper::Keeper;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::files::{Lock, SimDisk};
 use tidemill_env::metrics::Metrics;
-use tidemill_env::objects::{Faults, MemoryObjects, Objects};
+use tidemill_env::objects::{Faults, MemoryObjects, Objects, Patience};
 use tidemill_env::{Clock, Random};
 use tidemill_types::{
     ByteSize, CommitSeq, ErrorKind, PackedRows, PartitionId, Result, Timestamp, TopicId,
@@ -30,22 +31,15 @@ pub(super) const MUCH: ReadLimit = ReadLimit {
     bytes: usize::MAX,
 };
 
-/// What is broken about the world, beside what must be survived.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Faulty {
-    Nothing,
-    /// Syncs do nothing.
-    Syncs,
-    /// Objects are deleted before the manifest that doesn't name them is committed.
-    Deletes,
-}
-
 pub(super) struct World {
+    pub(super) faulty: Faulty,
     pub(super) random: Random,
-    disk: SimDisk,
+    pub(super) disk: SimDisk,
     pub(super) bucket: Arc<MemoryObjects>,
     pub(super) objects: Objects,
     pub(super) clock: Clock,
+    /// What the clock has shown, from the beginning on.
+    pub(super) shown: Vec<Timestamp>,
     pub(super) runtime: tokio::runtime::Runtime,
     dir: tempfile::TempDir,
     pub(super) running: Option<Running>,
@@ -84,30 +78,38 @@ impl Recovery for States {
     }
 }
 
+/// Where segments are written before they are uploaded: in memory, where there is such a place.
+fn scratch() -> tempfile::TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    in_memory.or_else(|_| tempfile::tempdir()).expect("dir")
+}
+
 impl World {
     pub(super) fn new(seed: u64, faulty: Faulty) -> Self {
         let random = Random::seeded(seed);
         let disk = SimDisk::new(Random::seeded(seed ^ 0xd15c), DISK_BYTES);
-        if faulty == Faulty::Syncs {
-            disk.break_syncs();
-        }
-        let bucket = Arc::new(MemoryObjects::new(Random::seeded(seed ^ 0xb0c4e7)));
-        let objects = Objects::new(bucket.clone());
+        faulty.disk(&disk);
+        let bucket = Arc::new(faulty.bucket(Random::seeded(seed ^ 0xb0c4e7)));
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let clock = Clock::manual(start);
+        let patience = Patience {
+            attempts: [1, 3][usize::from(seed % 2 == 0)],
+            ..Patience::NONE
+        };
+        let backend = faulty.backend(bucket.clone(), Random::seeded(seed));
+        let objects = Objects::patient(backend, patience, &clock, &random, &Metrics::default());
         Self {
+            faulty,
             disk,
-            objects: match faulty {
-                Faulty::Deletes => {
-                    Objects::new(Arc::new(EagerDeletes(objects, Random::seeded(seed))))
-                }
-                Faulty::Nothing | Faulty::Syncs => objects,
-            },
+            objects,
             bucket,
             settings: topic_settings(&random),
-            clock: Clock::manual(Timestamp::from_micros(1_700_000_000_000_000)),
+            clock,
+            shown: vec![start],
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
                 .expect("runtime"),
-            dir: tempfile::tempdir().expect("dir"),
+            dir: scratch(),
             running: None,
             model: Model::default(),
             topic: None,
@@ -129,6 +131,7 @@ impl World {
             self.step()?;
         }
         self.bucket.set_faults(Faults::default());
+        self.bucket.settle();
         self.disk.set_capacity(DISK_BYTES);
         self.crash()?;
         self.check()?;
@@ -136,10 +139,15 @@ impl World {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        self.clock.advance(1000);
-        match self.random.below(35) {
+        self.move_clock(1000);
+        match self.random.below(38) {
             0..=9 => self.commit(),
             31..=34 => self.once(),
+            35 => self.outlive(),
+            36..=37 => {
+                self.set_clock();
+                Ok(())
+            }
             10..=14 => self.flush(),
             15 => self.seal(),
             16 => self.snapshot(),
@@ -157,12 +165,7 @@ impl World {
                 Ok(())
             }
             22 => {
-                let worst = [0, 0, 20][self.pick(3)];
-                self.bucket.set_faults(Faults {
-                    lost_answers: worst,
-                    errors: worst,
-                    slow: worst,
-                });
+                self.set_faults();
                 Ok(())
             }
             23 => self.truncate(),
@@ -177,7 +180,15 @@ impl World {
         }
     }
 
-    fn start(&mut self) -> Result<(), String> {
+    pub(super) fn journal(&self) -> std::path::PathBuf {
+        self.dir.path().join("journal")
+    }
+
+    pub(super) fn start(&mut self) -> Result<(), String> {
+        self.bucket.die_after(None);
+        if self.pick(4) == 0 {
+            self.rehearse()?;
+        }
         let settings = Settings {
             dir: self.dir.path().to_owned(),
             journal_file_bytes: ByteSize(16 << 10),
@@ -194,7 +205,6 @@ impl World {
             ..Settings::default()
         };
         let mut states = States::default();
-        self.bucket.die_after(None);
         let objects = self.objects.clone();
         let opening = async {
             let held = open::take_directory(&self.disk, &settings.dir)?;
@@ -219,9 +229,16 @@ impl World {
         let running = match self.runtime.block_on(opening) {
             Ok(running) => running,
             // The storage or the disk is in a bad mood; a person would start the host again.
-            Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::StorageFull) => {
+            // A manifest of the owner before may have been on its way.
+            Err(error)
+                if matches!(
+                    error.kind,
+                    ErrorKind::Unavailable | ErrorKind::StorageFull | ErrorKind::Fenced
+                ) =>
+            {
                 self.trace.push(format!("start failed: {}", error.code));
                 self.bucket.set_faults(Faults::default());
+                self.bucket.settle();
                 self.disk.set_capacity(DISK_BYTES);
                 self.disk.kill();
                 return self.start();
@@ -318,6 +335,10 @@ impl World {
             Ok(_) if wrong && commit.advance.is_some() => {
                 Err("a wrong position was accepted".into())
             }
+            Ok(ticket) if ticket.time < self.model.latest() => Err(format!(
+                "commit {} lies before the one before",
+                ticket.commit
+            )),
             Ok(ticket) => {
                 commit.seq = ticket.commit.0;
                 commit.events = placed(&ticket, values)?;
@@ -353,7 +374,13 @@ impl World {
             )
             .expect("fits");
             partitions.push(partition);
-            values.push((partition, Fact { key, value, time }));
+            let fact = Fact {
+                key,
+                value,
+                time,
+                shown: self.shown.len() - 1,
+            };
+            values.push((partition, fact));
         }
         (rows, partitions)
     }

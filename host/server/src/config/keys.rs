@@ -67,6 +67,10 @@ keys! {
 
     "storage.url", "Where objects are kept: a folder, s3://bucket/prefix, gs://… or az://…; empty: \"objects\" in the data directory. Further options go into [storage.options] (aws_endpoint, aws_region, …).",
         storage.url, |t: &str| Ok::<_, String>(t.to_owned()), quoted;
+    "storage.request_timeout", "How long one request to object storage may take before it counts as failed; a server may let one wait for 6s that lost a race.",
+        storage.request_timeout, request_time, |v: &Duration| quoted(format_duration(*v));
+    "storage.attempts", "How often a request to object storage is made before its failure is told; pauses between grow, by lot, from 100ms to 5s.",
+        storage.attempts, attempts, u32::to_string;
 
     "log.journal_file_bytes", "Size of one journal file.", log.journal_file_bytes, bytes, quoted;
     "log.tail_bytes", "Events kept in memory for readers.", log.tail_bytes, bytes, quoted;
@@ -79,6 +83,8 @@ keys! {
     "log.compaction_percent", "A partition of a compacted topic is compacted when this part of its segments' bytes, in percent, came since the last time.",
         log.compaction_percent, percent, u32::to_string;
     "log.compaction_bytes", "Memory for the keys of one compaction; what doesn't fit is left for the next.", log.compaction_bytes, bytes, quoted;
+    "log.journal_bytes", "With this much journal that can't be cut, because object storage is away, appends are refused; 0B: only the disk bounds it.",
+        log.journal_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
     "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;
@@ -123,6 +129,20 @@ fn percent(text: &str) -> Result<u32, String> {
     match whole(text)? {
         percent if percent <= 100 => Ok(percent),
         _ => Err("write a number from 0 to 100".into()),
+    }
+}
+
+fn request_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_millis(100) => Err("at least 100ms are needed".into()),
+        time => Ok(time),
+    }
+}
+
+fn attempts(text: &str) -> Result<u32, String> {
+    match whole(text)? {
+        attempts if (1..=20).contains(&attempts) => Ok(attempts),
+        _ => Err("write a number from 1 to 20".into()),
     }
 }
 

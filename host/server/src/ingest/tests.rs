@@ -1,3 +1,4 @@
+mod fuzz;
 mod json;
 mod packed;
 mod rows;

@@ -382,6 +382,13 @@ pub(crate) const PAGES: &[Page] = &[
         "Free some space; writes are accepted again without a restart.",
     ),
     page_of(
+        503,
+        "journal-full",
+        "journal full",
+        "The journal has grown to log.journal_bytes and can't be cut: object storage doesn't take segments, or no snapshot of the state can be taken. Nothing was written; reads go on.",
+        "See that the object storage can be reached (tidemill_object_storage_reachable); appends are accepted again once the journal is cut.",
+    ),
+    page_of(
         422,
         "unknown-topic",
         "input topic missing",
@@ -415,6 +422,13 @@ pub(crate) const PAGES: &[Page] = &[
         "object storage failed",
         "Object storage didn't answer as it should.",
         "Try again; if it stays so, look at the storage.",
+    ),
+    page_of(
+        503,
+        "storage-busy",
+        "object storage is busy",
+        "Object storage has too much to do and refused a request, also when it was repeated.",
+        "Try again later; if it stays so, look at the storage's limits.",
     ),
     page_of(
         503,
@@ -458,7 +472,35 @@ pub(crate) const PAGES: &[Page] = &[
         "Object storage refused a request: credentials or permissions are wrong.",
         "Correct the credentials or the permissions of the storage.",
     ),
-    // Those below stop a start rather than a request.
+    // Those below stop a start, or a command, rather than a request.
+    page_of(
+        404,
+        "no-journal",
+        "no journal there",
+        "The folder is not the data directory of a host: it has no journal.",
+        "Name the folder that `dir` in the settings names.",
+    ),
+    page_of(
+        404,
+        "no-storage",
+        "no storage there",
+        "The folder in which the settings say that objects are kept isn't there.",
+        "Give the settings that the host runs with.",
+    ),
+    page_of(
+        409,
+        "loss-not-accepted",
+        "repair would lose events",
+        "The journal is damaged, and what could be repaired loses what was acknowledged.",
+        "Restore the journal from a copy of the disk; without one, `tidemill log repair --accept-loss` does it.",
+    ),
+    page_of(
+        409,
+        "not-repairable",
+        "not repairable here",
+        "What is wrong with the journal can't be mended by cutting it.",
+        "Restore journal and storage from copies that belong together.",
+    ),
     page_of(
         500,
         "invalid-config",

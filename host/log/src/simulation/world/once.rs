@@ -30,7 +30,9 @@ impl World {
             .append(topic, &rows, &partitions)
             .map_err(|e| e.to_string())?;
         draft.once(topic, &once);
-        let time = self.clock.now().micros();
+        // The log's own time never goes back.
+        let now = self.clock.now();
+        let time = self.shard().with_sequencer(|s| s.next(now).time);
         let expected = self.model.expected(topic, &once, time);
         let (said, decided) = match self.shard().commit(draft) {
             Ok(ticket) if ticket.replayed => {

@@ -7,7 +7,7 @@ use super::intake;
 use proptest::prelude::*;
 use tidemill_types::{PackedRows, RowView, Timestamp, partition_of_key};
 
-fn packed(rows: &PackedRows) -> Vec<u8> {
+pub(super) fn packed(rows: &PackedRows) -> Vec<u8> {
     let mut body = Vec::new();
     for field in [
         1,
