@@ -111,6 +111,8 @@ fn prepare_files(shard: &Shard, prepare: &Receiver<()>) {
 }
 
 async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
+    // A log that no longer seals would only be noticed when the disk is full.
+    let _stop = StopOnPanic(&shard);
     loop {
         shard.clock.sleep(HOUSEKEEPING).await;
         shard.check_space();
@@ -121,6 +123,7 @@ async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
 }
 
 async fn compact(shard: Arc<Shard>, keeper: Arc<Keeper>) {
+    let _stop = StopOnPanic(&shard);
     loop {
         shard.clock.sleep(shard.settings.compaction_interval).await;
         if let Err(error) = keeper.compact(&shard).await {

@@ -163,16 +163,14 @@ impl Store {
             Error::internal(format!("can't open {shown} to upload it: {error}"))
         })?;
         let mut to = BufWriter::with_capacity(self.store.clone(), path.clone(), PART_BYTES);
-        let copied = match tokio::io::copy(&mut from, &mut to).await {
-            Ok(_) => to.shutdown().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = copied {
+        if let Err(error) = tokio::io::copy(&mut from, &mut to).await {
             // Without effect for small files; unfinished parts would cost money.
             let _ = to.abort().await;
             return Err(failed(path.as_ref(), &error));
         }
-        Ok(())
+        // Once it is to be finished it can't be aborted any more.
+        let finished = to.shutdown().await;
+        finished.map_err(|error| failed(path.as_ref(), &error))
     }
 }
 

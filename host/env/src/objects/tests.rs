@@ -316,3 +316,18 @@ async fn clouds_open_without_a_request() {
         Objects::open(url, &[(key.to_owned(), value.to_owned())]).expect(url);
     }
 }
+
+/// An upload that can't be finished is an error like others, however long the file.
+#[tokio::test]
+async fn an_upload_that_fails_is_told() {
+    let (folder, objects) = folder();
+    let root = folder.path().join("made/on/demand");
+    std::fs::write(root.join("topics"), "a file where a folder should be").expect("written");
+    for bytes in [1, 20 << 20] {
+        let file = folder.path().join("file");
+        std::fs::write(&file, vec![7; bytes]).expect("written");
+        let error = objects.upload("topics/t/x", &file).await;
+        let error = error.expect_err("can't be");
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    }
+}

@@ -50,7 +50,17 @@ fn in_full<'t>(
         found: &mut found,
     };
     level.read_whole(text).map_err(|error| error.to_string())?;
+    // Names that are read as bytes may hold control characters, which JSON has only in escapes.
+    if has_control(text.as_bytes()) {
+        let checked = serde_json::from_str::<IgnoredAny>(text);
+        checked.map_err(|error| error.to_string())?;
+    }
     Ok(found)
+}
+
+/// Every byte is looked at, so that many are at once.
+fn has_control(text: &[u8]) -> bool {
+    text.iter().fold(false, |any, byte| any | (*byte < b' '))
 }
 
 /// The pointers' rest at one value of the text.

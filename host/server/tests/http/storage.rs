@@ -137,7 +137,7 @@ async fn a_topics_figures_say_what_is_where() {
     assert_eq!(stats["cold"]["events"], 100);
     assert!(stats["cold"]["segments"].as_u64().unwrap() >= 2, "{stats}");
     assert!(
-        stats["compression"]["ratio"].as_f64().unwrap() > 1.5,
+        stats["compression"]["ratio"].as_f64().unwrap() > 1.0,
         "{stats}"
     );
     let partitions = stats["partitions"].as_array().unwrap();
