@@ -17,11 +17,13 @@ mod keeper;
 mod log;
 mod manifest;
 mod marks;
+mod merging;
 mod meters;
 mod open;
 mod paths;
 mod read;
 mod retention;
+mod schema;
 mod sealer;
 mod segment;
 mod sequencer;
@@ -39,6 +41,7 @@ pub use contract::{
 pub use draft::{Advance, Draft};
 pub use log::Log;
 pub use marks::Once;
+pub use schema::{Mismatch, OnMismatch, Schema};
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
 };

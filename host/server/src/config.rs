@@ -60,10 +60,12 @@ pub struct Http {
 }
 
 /// Settings of object storage.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {
     /// A folder, `s3://…`, `gs://…` or `az://…`; empty: `objects` below the data directory.
     pub url: String,
+    /// Local disk for what is read of segments from storage that isn't a folder; 0: none.
+    pub cache_bytes: ByteSize,
     /// Options by name, as object_store names them (`aws_endpoint`).
     pub options: BTreeMap<String, String>,
 }
@@ -133,7 +135,11 @@ impl Default for Config {
                 connections: 10_000,
                 memory_bytes: ByteSize::mib(64),
             },
-            storage: Storage::default(),
+            storage: Storage {
+                url: String::new(),
+                cache_bytes: ByteSize::mib(1024),
+                options: BTreeMap::new(),
+            },
             log: tidemill_log::Settings::default(),
             state: State {
                 memory_bytes: ByteSize::mib(128),
@@ -254,6 +260,13 @@ impl Config {
         } else {
             self.storage.url.clone()
         }
+    }
+}
+
+impl Storage {
+    /// Whether it is reached over a network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.url.contains("://") && !self.url.starts_with("file://")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Packed rows in, one Parquet file out.
 
+use super::typed::Typed;
 use super::{SegmentMeta, schema};
 use crate::{Format, Topic};
 use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
@@ -58,9 +59,9 @@ impl SegmentWriter {
             })
             .and_then(|()| File::create_new(path))
             .map_err(|error| not_written(&error).at(path.display()))?;
-        let schema = schema::schema(topic.settings.format);
+        let schema = schema::schema(&topic.settings);
         let options = ArrowWriterOptions::new()
-            .with_properties(schema::properties()?)
+            .with_properties(schema::properties(&topic.settings)?)
             .with_skip_arrow_metadata(true);
         let writer =
             ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
@@ -101,7 +102,12 @@ impl SegmentWriter {
             columns.push(batch, row)?;
         }
         self.events += rows.len() as u64;
-        let arrays = columns.finish(self.partition, self.text)?;
+        let mut arrays = columns.finish(self.partition, self.text)?;
+        if let Some(schema) = &self.topic.settings.schema {
+            let mut typed = Typed::new(schema, rows.len());
+            rows.for_each(|row| typed.push(batch.get(row).row.value));
+            arrays.extend(typed.finish());
+        }
         let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
             Error::internal(format!("columns of a segment don't fit together: {error}"))
         })?;

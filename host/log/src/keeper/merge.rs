@@ -1,0 +1,138 @@
+//! Merging performed: neighbouring segments of topics that aren't compacted become one.
+
+use super::next::Replacement;
+use super::rewrite::{Sift, are_stale};
+use super::{Keeper, Kept};
+use crate::Topic;
+use crate::merging::{self, Bounds};
+use crate::segment::{ABSENT, SegmentMeta};
+use crate::shard::{Shard, lock};
+use std::sync::Arc;
+use tidemill_types::{Batch, Error, PartitionId, Result, Timestamp};
+
+/// Segments that become one.
+struct Merge {
+    at: PartitionId,
+    topic: Topic,
+    /// First offset that can be read.
+    start: u64,
+    group: Vec<SegmentMeta>,
+}
+
+impl Keeper {
+    /// Merges what is due, once in each partition, one after the other. Sealing and reading go on
+    /// meanwhile. Answers whether something was merged, so that more may be due.
+    ///
+    /// # Errors
+    /// The first failure, after the other partitions had their turn. A partition that failed is as it
+    /// was, to be tried again.
+    pub(crate) async fn merge(&self, shard: &Arc<Shard>) -> Result<bool> {
+        let _turn = self.rewriting.lock().await;
+        let merges = merges(shard, &*self.kept.lock().await);
+        let (mut merged, mut all) = (false, Ok(()));
+        for merge in merges {
+            let done = match self.run_merge(shard, &merge).await {
+                // They were taken away meanwhile.
+                Err(error) if error.code == ABSENT && are_stale(shard, merge.at, &merge.group) => {
+                    Ok(())
+                }
+                done => done.inspect(|()| merged = true),
+            };
+            let (topic, partition) = (merge.topic.name.as_str(), merge.at.partition);
+            let named = |error: Error| {
+                error.at(format!(
+                    "merging segments of {topic:?} partition {partition}"
+                ))
+            };
+            all = all.and(done.map_err(named));
+        }
+        all.map(|()| merged)
+    }
+
+    async fn run_merge(&self, shard: &Arc<Shard>, merge: &Merge) -> Result<()> {
+        let (scratch, mut segments) = (Self::scratch(shard, merge.at)?, Vec::new());
+        let sift = From { start: merge.start };
+        let (written, _) = self
+            .write_again(shard, &merge.topic, &merge.group, &scratch.0, sift)
+            .await?;
+        if let Some(meta) = written {
+            let uploaded = self
+                .upload(&merge.topic, meta, &scratch.0, &mut segments)
+                .await;
+            if let Err(error) = uploaded {
+                self.take_back(segments).await;
+                return Err(error);
+            }
+        }
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let merged = merge.group.len();
+        let replacement = Replacement {
+            at: merge.at,
+            replaced: merge.group.iter().map(|it| it.path.clone()).collect(),
+            segments,
+            cleaned: None,
+        };
+        self.replace(shard, replacement).await?;
+        shard.meters.merged(merged, bytes);
+        Ok(())
+    }
+}
+
+/// Everything from the start of the partition on stays.
+struct From {
+    start: u64,
+}
+
+impl Sift for From {
+    fn begin_again(&mut self) {}
+
+    fn sift(&mut self, batch: &Batch) -> Batch {
+        batch.slice(batch.row_at(self.start)..batch.len())
+    }
+}
+
+/// The next merge of each partition that has one.
+fn merges(shard: &Arc<Shard>, kept: &Kept) -> Vec<Merge> {
+    let now = shard.clock.now();
+    let mut merges = Vec::new();
+    for known in &kept.manifest.topics {
+        // Deleted meanwhile.
+        let Ok(topic) = shard.topic(known.topic.id) else {
+            continue;
+        };
+        let settings = &topic.topic.settings;
+        if settings.cleanup.compacts() {
+            continue;
+        }
+        let bounds = Bounds::of(shard.settings.merge_bytes.0, &settings.retention);
+        for (number, (known, partition)) in
+            (0..).zip(known.partitions.iter().zip(&topic.partitions))
+        {
+            let at = PartitionId {
+                topic: topic.topic.id,
+                partition: number,
+            };
+            // What was done before has to be committed first.
+            if kept.replacements.iter().any(|done| done.at == at) {
+                continue;
+            }
+            let (start, oldest) = {
+                let partition = lock(partition);
+                let (_, oldest) = partition.unsealed_from(known.archived_end);
+                (partition.start(), oldest)
+            };
+            let unsealed = oldest.map_or(now, Timestamp::from_micros);
+            let there = known.segments.partition_point(|it| it.end <= start);
+            let segments = &known.segments[there..];
+            if let Some(group) = merging::due(segments, bounds, unsealed.utc_day()) {
+                merges.push(Merge {
+                    at,
+                    topic: topic.topic.clone(),
+                    start,
+                    group: segments[group].to_vec(),
+                });
+            }
+        }
+    }
+    merges
+}
