@@ -16,3 +16,4 @@ mod keeping;
 mod memory;
 mod program;
 mod retries;
+mod schemas;

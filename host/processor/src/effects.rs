@@ -7,7 +7,7 @@ use crate::note::Note;
 use crate::pending::Pending;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tidemill_log::{Format, Topic};
+use tidemill_log::{Format, OnMismatch, Topic};
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{ErrorKind, PackedRows, Result, limits, partition_of_key};
 use tidemill_wasm::{Command, Commands, Emit, Outcome};
@@ -328,14 +328,34 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
         return None;
     }
     let wrong = match std::str::from_utf8(emit.value?) {
-        Ok(text) => serde_json::from_str::<serde::de::IgnoredAny>(text)
-            .err()?
-            .to_string(),
+        Ok(text) => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => return misfit(topic, text),
+            Err(wrong) => wrong.to_string(),
+        },
         Err(wrong) => wrong.to_string(),
     };
     Some(format!(
         "topic {:?} takes JSON, but an event emitted to it is not: {wrong}",
         topic.name
+    ))
+}
+
+/// Why an output doesn't fit its topic's schema. Whether the topic refuses such events or keeps them as
+/// dead letters: here the event that led to it becomes the function's dead letter, because that is what
+/// can be put back once the function is mended.
+fn misfit(topic: &Topic, value: &str) -> Option<String> {
+    let schema = topic.settings.schema.as_ref()?;
+    if schema.on_mismatch() == OnMismatch::Null {
+        return None;
+    }
+    let wrong = schema.check(value.as_bytes()).err()?;
+    let place = match wrong.pointer.as_str() {
+        "" => String::new(),
+        pointer => format!(" at {pointer}"),
+    };
+    Some(format!(
+        "an event emitted to topic {:?} doesn't fit its schema{place}: {}",
+        topic.name, wrong.reason
     ))
 }
 

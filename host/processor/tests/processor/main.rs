@@ -16,4 +16,5 @@ mod failures;
 mod host;
 mod keeping;
 mod life;
+mod schemas;
 mod snapshots;
