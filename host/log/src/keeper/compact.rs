@@ -62,7 +62,7 @@ impl Keeper {
             return Err(error);
         }
         let (events, bytes) = output.less();
-        self.replace(shard, pass.replacement(&keys, output, shard))
+        self.replace(shard, vec![pass.replacement(&keys, output, shard)])
             .await?;
         shard.meters.compacted(events, bytes);
         Ok(())

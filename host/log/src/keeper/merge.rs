@@ -2,12 +2,13 @@
 
 use super::next::Replacement;
 use super::rewrite::{Sift, are_stale};
-use super::{Keeper, Kept};
+use super::{Keeper, Kept, urgency};
 use crate::Topic;
 use crate::merging::{self, Bounds};
 use crate::segment::{ABSENT, SegmentMeta};
 use crate::shard::{Shard, lock};
 use std::sync::Arc;
+use tidemill_env::Urgency;
 use tidemill_types::{Batch, Error, PartitionId, Result, Timestamp};
 
 /// Segments that become one.
@@ -21,23 +22,35 @@ struct Merge {
 
 impl Keeper {
     /// Merges what is due, once in each partition, one after the other. Sealing and reading go on
-    /// meanwhile. Answers whether something was merged, so that more may be due.
+    /// meanwhile; while sealing is behind, nothing is merged. Answers whether something was, so that more
+    /// may be due.
     ///
     /// # Errors
     /// The first failure, after the other partitions had their turn. A partition that failed is as it
     /// was, to be tried again.
     pub(crate) async fn merge(&self, shard: &Arc<Shard>) -> Result<bool> {
+        // What sealing needs of the machine isn't for merging while it is behind.
+        if urgency(shard) == Urgency::Normal {
+            return Ok(false);
+        }
         let _turn = self.rewriting.lock().await;
         let merges = merges(shard, &*self.kept.lock().await);
         let (mut merged, mut all) = (false, Ok(()));
+        let mut waiting = Waiting::default();
         for merge in merges {
             let done = match self.run_merge(shard, &merge).await {
                 // They were taken away meanwhile.
                 Err(error) if error.code == ABSENT && are_stale(shard, merge.at, &merge.group) => {
                     Ok(())
                 }
-                done => done.inspect(|()| merged = true),
+                done => done.map(|replacement| {
+                    merged = true;
+                    waiting.add(merge.group.len(), replacement);
+                }),
             };
+            if waiting.bytes >= shard.settings.merge_bytes.0 {
+                all = all.and(self.commit_merged(shard, &mut waiting).await);
+            }
             let (topic, partition) = (merge.topic.name.as_str(), merge.at.partition);
             let named = |error: Error| {
                 error.at(format!(
@@ -46,10 +59,25 @@ impl Keeper {
             };
             all = all.and(done.map_err(named));
         }
+        all = all.and(self.commit_merged(shard, &mut waiting).await);
         all.map(|()| merged)
     }
 
-    async fn run_merge(&self, shard: &Arc<Shard>, merge: &Merge) -> Result<()> {
+    async fn commit_merged(&self, shard: &Arc<Shard>, waiting: &mut Waiting) -> Result<()> {
+        let Waiting {
+            segments,
+            bytes,
+            replacements,
+        } = std::mem::take(waiting);
+        if replacements.is_empty() {
+            return Ok(());
+        }
+        self.replace(shard, replacements).await?;
+        shard.meters.merged(segments, bytes);
+        Ok(())
+    }
+
+    async fn run_merge(&self, shard: &Arc<Shard>, merge: &Merge) -> Result<Replacement> {
         let (scratch, mut segments) = (Self::scratch(shard, merge.at)?, Vec::new());
         let sift = From { start: merge.start };
         let (written, _) = self
@@ -64,17 +92,29 @@ impl Keeper {
                 return Err(error);
             }
         }
-        let bytes = segments.iter().map(|segment| segment.bytes).sum();
-        let merged = merge.group.len();
-        let replacement = Replacement {
+        Ok(Replacement {
             at: merge.at,
             replaced: merge.group.iter().map(|it| it.path.clone()).collect(),
             segments,
             cleaned: None,
-        };
-        self.replace(shard, replacement).await?;
-        shard.meters.merged(merged, bytes);
-        Ok(())
+        })
+    }
+}
+
+/// Merges that are committed together: manifests are kept for ever, so there isn't one for each of many
+/// partitions whose day is over.
+#[derive(Default)]
+struct Waiting {
+    segments: usize,
+    bytes: u64,
+    replacements: Vec<Replacement>,
+}
+
+impl Waiting {
+    fn add(&mut self, segments: usize, replacement: Replacement) {
+        self.segments += segments;
+        self.bytes += replacement.segments.iter().map(|it| it.bytes).sum::<u64>();
+        self.replacements.push(replacement);
     }
 }
 

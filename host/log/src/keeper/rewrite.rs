@@ -90,9 +90,13 @@ impl Keeper {
     }
 
     /// Commits a manifest in which some segments have taken the place of others.
-    pub(super) async fn replace(&self, shard: &Arc<Shard>, replacement: Replacement) -> Result<()> {
+    pub(super) async fn replace(
+        &self,
+        shard: &Arc<Shard>,
+        replacements: Vec<Replacement>,
+    ) -> Result<()> {
         let mut kept = self.kept.lock().await;
-        kept.replacements.push(replacement);
+        kept.replacements.extend(replacements);
         let snapshot = kept.manifest.snapshot.clone();
         self.commit(shard, &mut kept, snapshot).await
     }

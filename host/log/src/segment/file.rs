@@ -22,9 +22,17 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// Rows decoded at a time.
 const ROWS: usize = 1024;
 /// Pages are decoded together until they have this many event bytes, or rows.
-const UNIT_BYTES: usize = 1 << 20;
+pub(super) const UNIT_BYTES: usize = 1 << 20;
 /// See [`UNIT_BYTES`].
 const UNIT_ROWS: usize = 16 << 10;
+
+/// What is decoded together: whole pages of values.
+pub(super) struct Unit {
+    /// Rows of the row group.
+    pub(super) rows: Range<usize>,
+    /// Bytes of their values.
+    pub(super) bytes: usize,
+}
 
 /// An opened segment.
 pub(super) struct File<'a> {
@@ -142,8 +150,8 @@ impl<'a> File<'a> {
             .unwrap_or(0)
     }
 
-    /// The rows of a row group that are decoded together: whole pages of values, in order.
-    pub(super) fn units(&self, group: usize) -> Result<Vec<Range<usize>>> {
+    /// The units of a row group, in order.
+    pub(super) fn units(&self, group: usize) -> Result<Vec<Unit>> {
         let rows = self.rows(group);
         let index = self.footer.page_index_for_row_group(group);
         let value = index.offset_index(schema::VALUE);
@@ -162,7 +170,8 @@ impl<'a> File<'a> {
                 .and_then(|sizes| sizes.get(page))
                 .map_or(0, |size| unsigned(*size));
             if end > from && (bytes >= UNIT_BYTES || end - from >= UNIT_ROWS || end == rows) {
-                units.push(from..end);
+                let rows = from..end;
+                units.push(Unit { rows, bytes });
                 (from, bytes) = (end, 0);
             }
         }

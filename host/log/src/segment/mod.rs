@@ -1,5 +1,6 @@
 //! One run of committed events of one partition as one Parquet file, written once and read by range.
 
+mod columns;
 mod fetch;
 mod file;
 mod reader;

@@ -1,14 +1,13 @@
 //! Ranges of segments back into packed rows: only the pages that are needed are fetched and decoded.
 
 use super::fetch::Fetch;
-use super::file::{File, footer};
+use super::file::{File, UNIT_BYTES, Unit, footer};
 use super::rows::Rows;
 use super::{SegmentMeta, schema};
 use crate::{ReadLimit, TimeOf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use parquet::file::metadata::ParquetMetaData;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Recent;
 use tidemill_env::files::BlockCache;
@@ -20,7 +19,8 @@ const ANSWER_BYTES: usize = 16 << 20;
 /// The code of the error for an object that isn't there: compaction, merging or retention may have taken
 /// it away while it was read.
 pub(crate) const ABSENT: &str = "segment-absent";
-/// How many units are decoded in one go for somebody who reads one after the other.
+/// How many units are decoded in one go for somebody who reads one after the other; fewer where memory
+/// couldn't hold several such readers.
 const AHEAD: usize = 4;
 /// The part of the memory for reading that is for footers.
 const FOOTERS: u64 = 4;
@@ -38,6 +38,7 @@ struct Inner {
     fetch: Fetch,
     footers: Mutex<Recent<String, Arc<ParquetMetaData>>>,
     units: Mutex<Recent<UnitOf, Batch>>,
+    ahead: usize,
 }
 
 /// Path, row group and first row.
@@ -51,6 +52,7 @@ impl Segments {
             fetch: Fetch { objects, cache },
             footers: Mutex::new(Recent::new(footers)),
             units: Mutex::new(Recent::new(memory - footers)),
+            ahead: ahead(memory - footers),
         }))
     }
 
@@ -75,18 +77,18 @@ impl Segments {
             let units = file.units(group)?;
             let first = units.partition_point(|unit| {
                 // Only the first row group has rows that are passed over.
-                answer.batches.is_empty() && unit.end <= row
+                answer.batches.is_empty() && unit.rows.end <= row
             });
             let mut nth = first;
             while nth < units.len() {
-                let of = |nth: usize| (path.clone(), group, units[nth].start);
+                let of = |nth: usize| (path.clone(), group, units[nth].rows.start);
                 let known = lock(&self.0.units).get(&of(nth)).cloned();
                 let batch = match known {
                     Some(batch) => batch,
                     None => {
                         let reads_on =
                             nth > first || (nth > 0 && lock(&self.0.units).has(&of(nth - 1)));
-                        let most = if reads_on { AHEAD } else { 1 };
+                        let most = if reads_on { self.0.ahead } else { 1 };
                         let end = (nth + most).min(units.len());
                         self.decode(&file, &path, group, &units[nth..end]).await?
                     }
@@ -106,24 +108,27 @@ impl Segments {
         file: &File<'_>,
         path: &Arc<str>,
         group: usize,
-        units: &[Range<usize>],
+        units: &[Unit],
     ) -> Result<Batch> {
         let (Some(first), Some(last)) = (units.first(), units.last()) else {
             return Err(Error::internal("no rows of a segment were to be decoded"));
         };
         let columns = &schema::COLUMNS[schema::OFFSET..];
-        let (mut rows, mut left) = (Rows::default(), units.iter());
+        let rows_of = |unit: &Unit| Rows::with_capacity(unit.rows.len(), unit.bytes);
+        let (mut rows, mut left) = (rows_of(first), units.iter());
         let mut unit = left.next();
         let mut batches = Vec::with_capacity(units.len());
-        file.decode(group, first.start..last.end, columns, |columns| {
+        file.decode(group, first.rows.start..last.rows.end, columns, |columns| {
             let mut from = 0;
             while let Some(now) = unit.filter(|_| from < columns.num_rows()) {
-                let wanted = (now.len() - rows.len()).min(columns.num_rows() - from);
+                let wanted = (now.rows.len() - rows.len()).min(columns.num_rows() - from);
                 rows.push(&columns.slice(from, wanted))?;
                 from += wanted;
-                if rows.len() == now.len() {
-                    batches.push((now.start, std::mem::take(&mut rows).into_batch()));
+                if rows.len() == now.rows.len() {
                     unit = left.next();
+                    let next = unit.map_or_else(|| Rows::with_capacity(0, 0), rows_of);
+                    let done = std::mem::replace(&mut rows, next);
+                    batches.push((now.rows.start, done.into_batch()));
                 }
             }
             Ok(true)
@@ -253,6 +258,13 @@ impl Segments {
         };
         Ok(File::new(&self.0.fetch, meta, footer))
     }
+}
+
+/// How many units are decoded at once with so much memory for them: what is decoded must still be there
+/// when its reader comes for it.
+fn ahead(memory: u64) -> usize {
+    let fitting = memory / (2 * UNIT_BYTES as u64);
+    usize::try_from(fitting).map_or(AHEAD, |fitting| fitting.clamp(1, AHEAD))
 }
 
 /// What is gathered until a limit.

@@ -10,7 +10,6 @@ use tidemill_types::{
 };
 
 /// Rows in the making, without gaps between them.
-#[derive(Default)]
 pub(super) struct Rows {
     heads: Vec<u8>,
     payload: Vec<u8>,
@@ -20,6 +19,18 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// None, with room for so many and for so many bytes of values.
+    pub(super) fn with_capacity(rows: usize, bytes: usize) -> Self {
+        Self {
+            heads: Vec::with_capacity(rows * ROW_HEAD_BYTES),
+            // Keys and headers lie there too.
+            payload: Vec::with_capacity(bytes + bytes / 8),
+            offsets: Vec::with_capacity(rows),
+            ingest_times: Vec::with_capacity(rows),
+            commits: Vec::with_capacity(rows),
+        }
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
@@ -29,7 +40,6 @@ impl Rows {
     pub(super) fn push(&mut self, columns: &RecordBatch) -> Result<()> {
         let columns = Columns::of(columns)?;
         let rows = columns.offset.len();
-        self.heads.reserve(rows * ROW_HEAD_BYTES);
         match columns.headers_of(0..rows)?.is_empty() {
             true => self.push_whole(&columns)?,
             false => (0..rows).try_for_each(|row| self.push_one(&columns, row))?,
@@ -101,10 +111,17 @@ impl Rows {
     }
 
     pub(super) fn into_batch(self) -> Batch {
+        let (first, last) = (self.offsets.first(), self.offsets.last());
+        let dense = first.zip(last).filter(|(first, last)| {
+            last.checked_sub(**first) == Some(self.offsets.len() as u64 - 1)
+        });
         Batch::new(
             self.heads.into(),
             self.payload.into(),
-            Offsets::Each(self.offsets.into()),
+            match dense {
+                Some((first, _)) => Offsets::From(*first),
+                None => Offsets::Each(self.offsets.into()),
+            },
             IngestTimes::Each(self.ingest_times.into()),
             Commits::Each(self.commits.into()),
         )

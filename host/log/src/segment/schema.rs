@@ -42,7 +42,8 @@ const BLOOM_KEYS: u64 = 1 << 20;
 /// The version of these columns, in the file's metadata.
 const FORMAT: &str = "1";
 
-/// The Arrow schema of a segment.
+/// The Arrow schema that a segment is written with. That keys and values are views is of no matter to the
+/// file, which doesn't keep it.
 pub(super) fn schema(settings: &TopicSettings) -> Arc<Schema> {
     let [
         partition,
@@ -56,15 +57,15 @@ pub(super) fn schema(settings: &TopicSettings) -> Arc<Schema> {
     ] = COLUMNS;
     let time = || DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     let value_type = match settings.format {
-        Format::Json => DataType::Utf8,
-        Format::Bytes => DataType::Binary,
+        Format::Json => DataType::Utf8View,
+        Format::Bytes => DataType::BinaryView,
     };
     let mut fields = vec![
         Field::new(partition, DataType::Int32, false),
         Field::new(offset, DataType::Int64, false),
         Field::new(ingest_ts, time(), false),
         Field::new(event_ts, time(), false),
-        Field::new(key, DataType::Binary, true),
+        Field::new(key, DataType::BinaryView, true),
         Field::new(value, value_type, true),
         Field::new(headers, DataType::List(header()), false),
         Field::new(commit, DataType::Int64, false),

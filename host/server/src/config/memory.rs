@@ -47,7 +47,7 @@ const SHARES: [Share; 9] = [
     },
     Share {
         name: "log.reading_bytes",
-        part: 32,
+        part: 16,
         times: 1,
         of: |config| &mut config.log.reading_bytes,
     },

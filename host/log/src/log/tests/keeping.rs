@@ -363,6 +363,35 @@ async fn readers_go_on_while_segments_are_merged() {
 }
 
 #[tokio::test]
+async fn merges_of_many_partitions_are_one_manifest() {
+    let place = Place::new(Cleanup::Delete, Retention::default()).await;
+    let many = topic(&place.log, "many", 8).await;
+    for _ in 0..2 {
+        for partition in 0..8 {
+            let ticket = append(&place.log, many, partition, &values(0..10)).await;
+            ticket.durable().await.expect("durable");
+        }
+        place.log.seal().await.expect("sealed");
+    }
+    place.clock.advance(86_400_000_000);
+    let manifests = || {
+        let folder = place.dir.path().join("objects/manifests/0");
+        std::fs::read_dir(folder).map_or(0, Iterator::count)
+    };
+    let before = manifests();
+    place.log.merge().await.expect("merged");
+    assert_eq!(place.log.stats().segments, 8);
+    assert_eq!(manifests(), before + 1);
+    for partition in 0..8 {
+        let at = PartitionId {
+            topic: many,
+            partition,
+        };
+        assert_eq!(read_all(&place.log, at, MUCH).await.len(), 20);
+    }
+}
+
+#[tokio::test]
 async fn a_value_that_is_no_text_is_merged_as_bytes() {
     let place = Place::new(Cleanup::Delete, Retention::default()).await;
     for value in [&b"1"[..], b"\xff", b"2", b"3"] {

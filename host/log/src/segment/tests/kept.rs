@@ -43,6 +43,14 @@ async fn what_was_read_is_kept_in_memory_and_on_the_disk() {
     let (seen, requests, _) = catch_up(&stored, &memory).await;
     assert!(seen == all && requests == 0, "{requests} requests");
 
+    // With little memory what is decoded ahead is still there when it is wanted.
+    let little = Segments::new(objects.clone(), 4 << 20, None);
+    let (seen, _, bytes) = catch_up(&stored, &little).await;
+    assert!(
+        seen == all && bytes < size * 3 / 2,
+        "{bytes} of {size} bytes"
+    );
+
     // Hardly any memory: each step decodes its unit, the disk has what was fetched.
     let dir = tempfile::tempdir().expect("dir");
     let cache = BlockCache::open(dir.path(), 64 << 20).expect("cache");
