@@ -18,4 +18,5 @@ mod memory;
 mod object_storage;
 mod program;
 mod retries;
+mod schemas;
 mod state;

@@ -1,5 +1,6 @@
 //! `tidemill topic`: the topics of a host.
 
+mod columns;
 mod keep;
 mod stats;
 
@@ -8,6 +9,7 @@ use crate::client::Client;
 use crate::failure::Result;
 use crate::print::{self, Table, cell};
 use clap::{Args, Subcommand};
+use columns::Columns;
 use keep::Keep;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -62,6 +64,11 @@ pub(crate) struct Create {
     #[arg(long, value_parser = ["fsync", "object", "memory"])]
     ack: Option<String>,
     #[command(flatten)]
+    columns: Columns,
+    /// Give segments a bloom filter on keys, for readers who look for one.
+    #[arg(long)]
+    bloom: bool,
+    #[command(flatten)]
     show: Show,
 }
 
@@ -100,7 +107,7 @@ pub(crate) async fn perform(host: &str, command: Topic) -> Result<()> {
         Topic::Create(args) => {
             let request = client
                 .request(Method::PUT, &["v1", "topics", &args.name], &[])
-                .json(&settings(&args));
+                .json(&settings(&args)?);
             let answer = client.json(request).await?;
             print::answer(args.show.output, &answer, None, |answer| {
                 topics(std::slice::from_ref(answer))
@@ -152,7 +159,7 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
 }
 
 /// The settings that were given, as the host takes them.
-fn settings(args: &Create) -> Value {
+fn settings(args: &Create) -> Result<Value> {
     let mut settings = Map::new();
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -166,7 +173,9 @@ fn settings(args: &Create) -> Value {
     set("ack", args.ack.clone().map(Value::from));
     set("time", time(args));
     set("retention", args.keep.retention());
-    settings.into()
+    set("schema", args.columns.schema()?);
+    set("bloom", args.bloom.then_some(Value::Bool(true)));
+    Ok(settings.into())
 }
 
 fn time(args: &Create) -> Option<Value> {
@@ -231,7 +240,7 @@ mod tests {
 
     fn body(line: &str) -> Value {
         match Cli::parse_from(line.split(' ')).command {
-            Command::Topic(Topic::Create(args)) => settings(&args),
+            Command::Topic(Topic::Create(args)) => settings(&args).unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -246,6 +255,17 @@ mod tests {
             json!({"partitions": 4, "key": "/k", "ack": "fsync", "cleanup": "compact+delete",
                    "retention": {"age": "7d", "tombstone_age": null},
                    "time": {"from": "value", "pointer": "/t", "unit": "ms"}})
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("schema.json");
+        std::fs::write(&file, r#"{"type": "object"}"#).unwrap();
+        let line = format!(
+            "tidemill topic create t --bloom --on-mismatch null --schema {}",
+            file.display()
+        );
+        assert_eq!(
+            body(&line),
+            json!({"bloom": true, "schema": {"json": {"type": "object"}, "on_mismatch": "null"}})
         );
         assert_eq!(
             body("tidemill topic create t --time-header when")["time"],

@@ -1,10 +1,12 @@
 //! Local files as the journal needs them: written in place, synced, renamed, never trusted.
 
+mod blocks;
 mod direct;
 mod disk;
 #[cfg(any(test, feature = "sim"))]
 mod sim;
 
+pub use blocks::BlockCache;
 pub use disk::Disk;
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;

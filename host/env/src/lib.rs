@@ -12,9 +12,11 @@ mod memory;
 pub mod metrics;
 pub mod objects;
 mod random;
+mod recent;
 
 pub use background::{Urgency, in_background};
 pub use clock::Clock;
 pub use memory::machine_memory;
 pub use random::Random;
+pub use recent::Recent;
 pub use tokio_util::sync::CancellationToken as Shutdown;

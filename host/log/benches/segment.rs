@@ -1,11 +1,7 @@
-//! Sealing and reading back: 200,000 JSON events of 200 bytes with keys of 1,000 kinds, one partition,
+//! Sealing and reading back: 400,000 JSON events of 200 bytes with keys of 1,000 kinds, one partition,
 //! one thread, a local folder as storage.
 //!
 //! Run with `cargo bench -p tidemill-log --bench segment`.
-//!
-//! Measured in the dev profile (opt-level 1) on two cores that were busy with other builds, so a lower
-//! bound: sealing 470,000 events/s; reading 175,000 events/s in steps of 256 KiB (each step decodes
-//! the page of values it starts in again, and the footer) and 430,000 in steps of 4 MiB.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on ends")]
 
@@ -22,7 +18,7 @@ use tidemill_log::{Draft, Log, ReadLimit, Recovery, Settings, SnapshotRef, Topic
 use tidemill_types::{ByteSize, CommitSeq, PackedRows, PartitionId, Result, Timestamp};
 use tokio::runtime::Runtime;
 
-const EVENTS: u64 = 200_000;
+const EVENTS: u64 = 400_000;
 const EVENT_BYTES: u64 = 200;
 const BATCH: u64 = 1000;
 
@@ -92,6 +88,11 @@ async fn open(dir: &Path) -> Log {
 
 /// A log with all events in its journal and tail.
 async fn filled(dir: &Path) -> (Log, PartitionId) {
+    filled_by(dir, 1).await
+}
+
+/// The same with all but the last of so many parts sealed already, each as a segment.
+async fn filled_by(dir: &Path, parts: u64) -> (Log, PartitionId) {
     let log = open(dir).await;
     let name = "events".parse().expect("name");
     let (topic, _) = log
@@ -110,6 +111,10 @@ async fn filled(dir: &Path) -> (Log, PartitionId) {
             .map_err(|(error, _)| error)
             .expect("committed");
         ticket.durable().await.expect("durable");
+        let end = first + BATCH;
+        if end < EVENTS && end.is_multiple_of(EVENTS / parts) {
+            log.seal().await.expect("sealed");
+        }
     }
     (
         log,
@@ -134,18 +139,16 @@ fn seal(bencher: Bencher) {
         .bench_local_refs(|(_, log)| runtime.block_on(log.seal()).expect("sealed"));
 }
 
-/// All of it from segments, in steps of so many KiB.
-#[divan::bench(args = [256, 4096], sample_count = 5, sample_size = 1)]
+/// All of it from segments, in steps of so many KiB, by a log that was just opened.
+#[divan::bench(args = [256, 1024, 4096], sample_count = 5, sample_size = 1)]
 fn read(bencher: Bencher, step_kib: usize) {
     let runtime = Runtime::new().expect("runtime");
     let dir = tempfile::tempdir().expect("folder");
-    // Opened again, nothing is in memory.
-    let (log, at) = runtime.block_on(async {
+    let at = runtime.block_on(async {
         let (log, at) = filled(dir.path()).await;
         log.seal().await.expect("sealed");
         log.close().await.expect("closed");
-        drop(log);
-        (open(dir.path()).await, at)
+        at
     });
     let limit = ReadLimit {
         events: usize::MAX,
@@ -154,7 +157,8 @@ fn read(bencher: Bencher, step_kib: usize) {
     bencher
         .counter(ItemsCount::new(EVENTS))
         .counter(BytesCount::new(EVENTS * EVENT_BYTES))
-        .bench_local(|| {
+        .with_inputs(|| runtime.block_on(open(dir.path())))
+        .bench_local_values(|log| {
             runtime.block_on(async {
                 let mut from = 0;
                 while from < EVENTS {
@@ -162,6 +166,26 @@ fn read(bencher: Bencher, step_kib: usize) {
                     from = read.next;
                     black_box(read);
                 }
+                log.close().await.expect("closed");
             });
         });
+}
+
+/// Small segments into one.
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn merge(bencher: Bencher) {
+    let runtime = Runtime::new().expect("runtime");
+    bencher
+        .counter(ItemsCount::new(EVENTS))
+        .counter(BytesCount::new(EVENTS * EVENT_BYTES))
+        .with_inputs(|| {
+            let dir = tempfile::tempdir().expect("folder");
+            let log = runtime.block_on(async {
+                let (log, _) = filled_by(dir.path(), 10).await;
+                log.seal().await.expect("sealed");
+                log
+            });
+            (dir, log)
+        })
+        .bench_local_refs(|(_, log)| runtime.block_on(log.merge()).expect("merged"));
 }

@@ -11,6 +11,7 @@
 
 use crate::Cleanup;
 use crate::manifest::{Cleaned, PartitionManifest};
+use crate::merging;
 use crate::segment::SegmentMeta;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -113,29 +114,12 @@ pub(crate) fn groups(
     segments: &[SegmentMeta],
     cleanup: Cleanup,
     segment_bytes: u64,
-) -> Vec<Vec<SegmentMeta>> {
-    let day = |micros: i64| Timestamp::from_micros(micros).utc_day();
-    let mut groups: Vec<Vec<SegmentMeta>> = Vec::new();
-    let mut bytes = 0;
-    for segment in segments {
-        let same_day = |first: &SegmentMeta| {
-            !cleanup.deletes() || day(first.min_ingest) == day(segment.max_ingest)
-        };
-        match groups.last_mut() {
-            Some(group)
-                if bytes + segment.bytes <= segment_bytes
-                    && group.first().is_some_and(same_day) =>
-            {
-                bytes += segment.bytes;
-                group.push(segment.clone());
-            }
-            _ => {
-                bytes = segment.bytes;
-                groups.push(vec![segment.clone()]);
-            }
-        }
-    }
-    groups
+) -> Vec<&[SegmentMeta]> {
+    merging::chunks(segments, |group, next| {
+        let bytes: u64 = group.iter().map(|segment| segment.bytes).sum();
+        bytes + next.bytes <= segment_bytes
+            && (!cleanup.deletes() || group.first().is_some_and(|it| merging::one_day(it, next)))
+    })
 }
 
 /// The last offset of each key of the dirty part.

@@ -26,7 +26,9 @@ pub struct Settings {
     pub segment_age: Duration,
     /// Bytes of journal after which a snapshot of the state is asked for, so that the journal can be cut.
     pub snapshot_bytes: ByteSize,
-    /// How often compaction looks for something to do.
+    /// Small segments of topics that aren't compacted are merged until they have this much.
+    pub merge_bytes: ByteSize,
+    /// How often compaction and merging look for something to do.
     pub compaction_interval: Duration,
     /// A partition is compacted when this part of its segments' bytes, in percent, came since the last time.
     pub compaction_percent: u32,
@@ -35,6 +37,10 @@ pub struct Settings {
     /// With this much journal that can't be cut, commits are refused as `journal-full`; 0: only the
     /// disk bounds it.
     pub journal_bytes: ByteSize,
+    /// Memory for footers and decoded events of segments.
+    pub reading_bytes: ByteSize,
+    /// Local disk for what is read of segments, in `cache/segments/`; 0: none, for storage that is local.
+    pub cache_bytes: ByteSize,
     /// Disk space that must stay free; below it commits are refused as `storage-full`.
     pub reserve_bytes: ByteSize,
     /// Memory for the last steps of producers; beyond it those that were silent longest are forgotten.
@@ -57,10 +63,13 @@ impl Default for Settings {
             segment_bytes: ByteSize::mib(64),
             segment_age: Duration::from_secs(600),
             snapshot_bytes: ByteSize::mib(512),
+            merge_bytes: ByteSize::mib(128),
             compaction_interval: Duration::from_secs(15),
             compaction_percent: 50,
             compaction_bytes: ByteSize::mib(64),
             journal_bytes: ByteSize(0),
+            reading_bytes: ByteSize::mib(32),
+            cache_bytes: ByteSize(0),
             reserve_bytes: ByteSize::mib(256),
             producer_bytes: ByteSize::mib(16),
             producer_idle: Duration::from_secs(7 * 24 * 3600),

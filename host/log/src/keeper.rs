@@ -1,20 +1,24 @@
-//! Keeps the manifest: seals, records snapshots, retains, compacts, cuts the journal. One step at a time.
+//! Keeps the manifest: seals, records snapshots, retains, compacts, merges, cuts the journal. One step at
+//! a time.
 
 mod compact;
+mod merge;
 mod next;
 mod retain;
+mod rewrite;
 
 use crate::manifest::{self, Manifest, ManifestStore, TopicManifest};
 use crate::marks;
 use crate::sealer::{self, Job, PartitionFacts, SealOrder, SealSettings};
-use crate::segment::SegmentMeta;
+use crate::segment::{SegmentMeta, Segments};
 use crate::sequencer::Sequencer;
 use crate::shard::{Shard, lock};
 use crate::{ReadLimit, SnapshotRef};
-use next::{Bounds, Compacted};
+use next::{Bounds, Replacement};
 use retain::{names_too_much, starts_behind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tidemill_env::files::BlockCache;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Random, Urgency};
 use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
@@ -45,10 +49,11 @@ pub(crate) struct FoundManifest {
 /// The owner of the manifest.
 pub(crate) struct Keeper {
     objects: Objects,
+    segments: Segments,
     random: Random,
     kept: Mutex<Kept>,
     /// Held while segments are written again.
-    compacting: Mutex<()>,
+    rewriting: Mutex<()>,
     snapshot_due: watch::Sender<bool>,
 }
 
@@ -59,7 +64,7 @@ struct Kept {
     /// Uploaded and not yet named by a committed manifest.
     unnamed: Vec<SegmentMeta>,
     /// Written again, and not yet part of a committed manifest.
-    compacted: Vec<Compacted>,
+    replacements: Vec<Replacement>,
     /// Objects that no committed manifest names any more, and that are still there.
     gone: Vec<String>,
     /// Bytes that the journal had grown to when the newest snapshot was recorded.
@@ -105,17 +110,26 @@ impl Keeper {
             store: found.store,
             manifest,
             unnamed: Vec::new(),
-            compacted: Vec::new(),
+            replacements: Vec::new(),
             gone: Vec::new(),
             written_at_snapshot: 0,
             written_at_marks: 0,
             found_bytes: shard.journal_bytes().saturating_sub(shard.written()),
         };
+        let settings = &shard.settings;
+        let cache = match settings.cache_bytes.0 {
+            0 => None,
+            most => Some(BlockCache::open(
+                &settings.dir.join("cache/segments"),
+                most,
+            )?),
+        };
         let keeper = Self {
+            segments: Segments::new(found.objects.clone(), settings.reading_bytes.0, cache),
             objects: found.objects,
             random,
             kept: Mutex::new(kept),
-            compacting: Mutex::default(),
+            rewriting: Mutex::default(),
             snapshot_due: watch::Sender::new(false),
         };
         let mut kept = keeper.kept.lock().await;
@@ -125,6 +139,11 @@ impl Keeper {
         manifest::keep_only_marks(&keeper.objects, SHARD, kept.manifest.marks.as_ref()).await;
         drop(kept);
         Ok(keeper)
+    }
+
+    /// Reads segments.
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.segments
     }
 
     pub(crate) fn snapshot_due(&self) -> watch::Receiver<bool> {
@@ -190,7 +209,7 @@ impl Keeper {
 
     async fn keep_once(&self, shard: &Arc<Shard>, kept: &mut Kept) -> Result<()> {
         let orders = sealer::due(&facts(shard, kept), shard.clock.now(), seal_settings(shard));
-        let pending = !kept.unnamed.is_empty() || !kept.compacted.is_empty();
+        let pending = !kept.unnamed.is_empty() || !kept.replacements.is_empty();
         if orders.is_empty() && !pending && !names_too_much(shard, &kept.manifest) {
             self.delete_gone(kept).await;
             return Ok(());
@@ -289,8 +308,11 @@ impl Keeper {
         let took = shard.clock.elapsed().saturating_sub(started);
         shard.meters.manifest(took);
         let named = std::mem::take(&mut kept.unnamed);
-        let compacted = std::mem::take(&mut kept.compacted);
-        let about_to_be = compacted.iter().flat_map(|it| &it.segments).chain(&named);
+        let replacements = std::mem::take(&mut kept.replacements);
+        let about_to_be = replacements
+            .iter()
+            .flat_map(|it| &it.segments)
+            .chain(&named);
         let dropped = next::dropped(&kept.manifest, about_to_be, &manifest);
         kept.gone.extend(dropped);
         let before = std::mem::replace(&mut kept.manifest, manifest);
@@ -312,7 +334,7 @@ impl Keeper {
                 lock(&partition).archive(segment);
             }
         }
-        self.publish_compacted(shard, &kept.manifest, &compacted);
+        publish_replacements(shard, &kept.manifest, &replacements);
         let snapshot = kept
             .manifest
             .snapshot
@@ -331,6 +353,7 @@ impl Keeper {
     async fn delete_gone(&self, kept: &mut Kept) {
         let mut left = Vec::new();
         for path in std::mem::take(&mut kept.gone) {
+            self.segments.forget(&path).await;
             if let Err(error) = self.objects.delete(&path).await {
                 tracing::warn!(%error, path, "an object that isn't needed any more can't be deleted");
                 left.push(path);
@@ -365,9 +388,9 @@ impl Keeper {
                     topic: topic.id,
                     partition: number,
                 };
-                let compacted = kept.compacted.iter().filter(|it| it.at == at);
+                let again = kept.replacements.iter().filter(|it| it.at == at);
                 let sealed = kept.unnamed.iter().filter(|it| place_of(it) == at);
-                next::partition(before, bounds, compacted, sealed)
+                next::partition(before, bounds, again, sealed)
             };
             let partitions = (0..).zip(bounds).map(partition).collect();
             TopicManifest {
@@ -459,6 +482,18 @@ impl Captured {
             entries: sequencer.entries().clone(),
             marked: marks.last(),
             marks: unnamed,
+        }
+    }
+}
+
+/// Readers find events where they are now.
+fn publish_replacements(shard: &Shard, manifest: &Manifest, replacements: &[Replacement]) {
+    for done in replacements {
+        let mut topics = manifest.topics.iter();
+        let topic = topics.find(|topic| topic.topic.id == done.at.topic);
+        let now = topic.and_then(|topic| topic.partitions.get(done.at.partition as usize));
+        if let (Some(now), Ok(partition)) = (now, shard.partition(done.at)) {
+            lock(&partition).replace_segments(&now.segments);
         }
     }
 }

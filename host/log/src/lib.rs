@@ -22,11 +22,13 @@ mod keeper;
 mod log;
 mod manifest;
 mod marks;
+mod merging;
 mod meters;
 mod open;
 mod paths;
 mod read;
 mod retention;
+mod schema;
 mod sealer;
 mod segment;
 mod sequencer;
@@ -47,6 +49,7 @@ pub use draft::{Advance, Draft};
 pub use flow::Rate;
 pub use log::Log;
 pub use marks::Once;
+pub use schema::{Mismatch, OnMismatch, Schema};
 pub use stats::{Compression, PartitionStats};
 pub use topic::{
     AckMode, Cleanup, Format, Range, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,

@@ -9,7 +9,7 @@ use crate::shard::{Shard, lock, stopped};
 use crate::threads::Threads;
 use crate::{
     Compression, Follower, PartitionStats, Position, Range, Read, ReadLimit, Recovery, Retention,
-    Settings, SnapshotRef, Stats, Ticket, TimeOf, Topic, TopicSettings, ahead, read, stats,
+    Schema, Settings, SnapshotRef, Stats, Ticket, TimeOf, Topic, TopicSettings, ahead, read, stats,
 };
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,6 @@ pub struct Log {
 
 struct Inner {
     shard: Arc<Shard>,
-    objects: Objects,
     keeper: Arc<Keeper>,
     /// One change of topics at a time, so that their numbers are given out in turn.
     topic_changes: tokio::sync::Mutex<()>,
@@ -54,7 +53,7 @@ impl Log {
         recovery: &mut dyn Recovery,
     ) -> Result<Self> {
         let held = open::take_directory(&*files, &settings.dir)?;
-        let mut found = Keeper::find(objects.clone(), &random).await?;
+        let mut found = Keeper::find(objects, &random).await?;
         let parts = Parts {
             settings,
             files,
@@ -70,7 +69,6 @@ impl Log {
         let threads = Threads::start(&shard, &keeper, held)?;
         let inner = Inner {
             shard,
-            objects,
             keeper,
             topic_changes: tokio::sync::Mutex::new(()),
             threads: Mutex::new(Some(threads)),
@@ -118,7 +116,14 @@ impl Log {
     /// # Errors
     /// `OutOfRange` below the start or above the end; `NotFound`; `Unavailable` when storage can't be read.
     pub async fn read(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
-        read::read(&self.inner.shard, &self.inner.objects, at, from, limit).await
+        read::read(
+            &self.inner.shard,
+            self.inner.keeper.segments(),
+            at,
+            from,
+            limit,
+        )
+        .await
     }
 
     /// The same without waiting: `None` when the events aren't in memory.
@@ -151,7 +156,14 @@ impl Log {
         time: Timestamp,
         time_of: TimeOf,
     ) -> Result<u64> {
-        read::offset_at(&self.inner.shard, &self.inner.objects, at, time, time_of).await
+        read::offset_at(
+            &self.inner.shard,
+            self.inner.keeper.segments(),
+            at,
+            time,
+            time_of,
+        )
+        .await
     }
 
     /// Takes away a partition's events below an offset; nothing if it starts behind it already.
@@ -192,6 +204,15 @@ impl Log {
     /// `Unavailable` when storage can't be read or written; `Corrupt`; `Fenced`. What failed is as it was.
     pub async fn compact(&self) -> Result<()> {
         self.inner.keeper.compact(&self.inner.shard).await
+    }
+
+    /// Merges small segments until none are due, as it is done in the background.
+    ///
+    /// # Errors
+    /// As [`Log::compact`].
+    pub async fn merge(&self) -> Result<()> {
+        while self.inner.keeper.merge(&self.inner.shard).await? {}
+        Ok(())
     }
 
     /// The committed (durable) end of a partition, as it moves. It closes when the topic is deleted.
@@ -270,14 +291,23 @@ impl Log {
         Ok((topic, true))
     }
 
-    /// Changes a topic's retention. Durable when it returns.
+    /// Changes a topic's retention and, if one is given, its schema. Durable when it returns.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub async fn alter_topic(&self, name: &TopicName, retention: Retention) -> Result<Arc<Topic>> {
+    /// `NotFound`; `setting-fixed` when the schema can't take the place of the one there is.
+    pub async fn alter_topic(
+        &self,
+        name: &TopicName,
+        retention: Retention,
+        schema: Option<Schema>,
+    ) -> Result<Arc<Topic>> {
         let _turn = self.inner.topic_changes.lock().await;
         let mut topic = (*self.named(name)?).clone();
         topic.settings.retention = retention;
+        if let Some(schema) = schema {
+            schema.follows(topic.settings.schema.as_deref())?;
+            topic.settings.schema = Some(Arc::new(schema));
+        }
         let topic = Arc::new(topic);
         self.change_topic(TopicChange::Altered(topic.clone()))
             .await?;
@@ -368,7 +398,7 @@ impl Log {
     /// # Errors
     /// `NotFound`; `Unavailable` when storage can't be read.
     pub async fn compression(&self, topic: TopicId) -> Result<Compression> {
-        stats::compression(&self.inner.shard, &self.inner.objects, topic).await
+        stats::compression(&self.inner.shard, self.inner.keeper.segments(), topic).await
     }
 
     /// All positions of a reader (sequenced, not only durable).

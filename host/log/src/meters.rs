@@ -51,6 +51,8 @@ pub(crate) struct Meters {
     compacted_events: Counter,
     compacted_bytes: Counter,
     compactions: Counter,
+    merged_segments: Counter,
+    merged_bytes: Counter,
     truncated_events: Counter,
     truncated_bytes: Counter,
     /// Bytes of journal files that can't be cut yet.
@@ -189,6 +191,16 @@ impl Meters {
                 "Compactions of a partition.",
                 Counter::default(),
             ),
+            merged_segments: metrics.add(
+                "merged_segments",
+                "Small segments that were merged into larger ones.",
+                Counter::default(),
+            ),
+            merged_bytes: metrics.add(
+                "merged_bytes",
+                "Bytes of the segments they were merged into.",
+                Counter::default(),
+            ),
             truncated_events: metrics.add(
                 "truncated_events",
                 "Offsets taken away at the start of partitions, by retention or on request.",
@@ -278,6 +290,11 @@ impl Meters {
         self.compactions.inc();
         self.compacted_events.inc_by(events);
         self.compacted_bytes.inc_by(bytes);
+    }
+
+    pub(crate) fn merged(&self, segments: usize, bytes: u64) {
+        self.merged_segments.inc_by(segments as u64);
+        self.merged_bytes.inc_by(bytes);
     }
 
     pub(crate) fn truncated(&self, events: u64, bytes: u64) {

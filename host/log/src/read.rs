@@ -1,18 +1,17 @@
 //! One ordered view over segments, journal and tail: nothing twice, nothing skipped at the borders.
 
-use crate::segment::SegmentMeta;
+use crate::segment::{ABSENT, SegmentMeta, Segments};
 use crate::sequencer::out_of_range;
 use crate::shard::{Shard, lock};
 use crate::tail::{Source, Taken};
-use crate::{Read, ReadLimit, TimeOf, segment};
+use crate::{Read, ReadLimit, TimeOf};
 use std::sync::Arc;
-use tidemill_env::objects::Objects;
 use tidemill_types::{Error, ErrorKind, Event, PartitionId, Result, Timestamp, limits};
 
 /// See [`crate::Log::read`].
 pub(crate) async fn read(
     shard: &Arc<Shard>,
-    objects: &Objects,
+    segments: &Segments,
     at: PartitionId,
     from: u64,
     limit: ReadLimit,
@@ -41,7 +40,7 @@ pub(crate) async fn read(
                 in_background(move || shard.read_places(at, &places, from, left)).await?
             }
             Source::Segment(segment) => {
-                let batches = match segment::read(objects, &segment, read.next, left).await {
+                let batches = match segments.read(&segment, read.next, left).await {
                     Err(error) if is_replaced(shard, at, &segment, &error)? => continue,
                     batches => batches?,
                 };
@@ -97,7 +96,7 @@ pub(crate) fn read_memory(
 /// See [`crate::Log::offset_at`].
 pub(crate) async fn offset_at(
     shard: &Arc<Shard>,
-    objects: &Objects,
+    segments: &Segments,
     at: PartitionId,
     time: Timestamp,
     time_of: TimeOf,
@@ -110,7 +109,7 @@ pub(crate) async fn offset_at(
     let mut from = lock(&partition).start();
     loop {
         if let Source::Segment(segment) = shard.source(at, from, limit)? {
-            match segment::offset_at(objects, &segment, from, time, time_of).await {
+            match segments.offset_at(&segment, from, time, time_of).await {
                 Ok(Some(offset)) => return Ok(offset),
                 Ok(None) => from = segment.end,
                 Err(error) if is_replaced(shard, at, &segment, &error)? => {}
@@ -118,7 +117,7 @@ pub(crate) async fn offset_at(
             }
             continue;
         }
-        let read = match read(shard, objects, at, from, limit).await {
+        let read = match read(shard, segments, at, from, limit).await {
             // Its start has moved meanwhile.
             Err(error) if error.kind == ErrorKind::OutOfRange => {
                 from = from.max(lock(&partition).start());
@@ -150,7 +149,7 @@ fn is_replaced(
     error: &Error,
 ) -> Result<bool> {
     let partition = shard.partition(at)?;
-    Ok(error.code == segment::ABSENT && !lock(&partition).has_segment(&segment.path))
+    Ok(error.code == ABSENT && !lock(&partition).has_segment(&segment.path))
 }
 
 fn check_range(shard: &Shard, at: PartitionId, from: u64) -> Result<u64> {

@@ -50,14 +50,16 @@ fn the_same_seed_twice_ends_the_same() {
 }
 
 #[test]
-fn events_are_really_taken_away() {
-    let (mut compacted, mut retained) = (0, 0);
+fn events_are_really_taken_away_and_segments_merged() {
+    let (mut compacted, mut retained, mut merged) = (0, 0, 0);
     for seed in 0..100 {
         let mut world = World::new(seed, Faulty::Nothing);
         world.run().expect("a good run");
         compacted += world.taken.compacted;
         retained += world.taken.retained;
+        merged += world.taken.merged;
     }
+    assert!(merged > 10, "{merged} segments less by merging");
     assert!(compacted > 100, "{compacted} events by compaction");
     assert!(retained > 50, "{retained} events by retention");
 }

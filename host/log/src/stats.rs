@@ -1,10 +1,10 @@
 //! Figures about one topic.
 
+use crate::Range;
 use crate::flow::Rate;
+use crate::segment::{ABSENT, Segments};
 use crate::shard::{Shard, lock};
-use crate::{Range, segment};
 use std::sync::Arc;
-use tidemill_env::objects::Objects;
 use tidemill_types::{Result, TopicId};
 
 /// Segments whose footers are read to tell how well they are compressed.
@@ -60,7 +60,7 @@ pub(crate) fn partitions(shard: &Shard, topic: TopicId) -> Result<Vec<PartitionS
 
 pub(crate) async fn compression(
     shard: &Shard,
-    objects: &Objects,
+    stored: &Segments,
     topic: TopicId,
 ) -> Result<Compression> {
     let topic = shard.topic(topic)?;
@@ -69,14 +69,14 @@ pub(crate) async fn compression(
     let newest: Vec<_> = newest.take(SAMPLED).collect();
     let mut all = Compression::default();
     for meta in newest {
-        match segment::unpacked_bytes(objects, &meta).await {
+        match stored.unpacked_bytes(&meta).await {
             Ok(unpacked) => {
                 all.segments += 1;
                 all.stored += meta.bytes;
                 all.unpacked += unpacked;
             }
             // Compaction or retention took it away meanwhile.
-            Err(error) if error.code == segment::ABSENT => {}
+            Err(error) if error.code == ABSENT => {}
             Err(error) => return Err(error),
         }
     }

@@ -52,7 +52,7 @@ impl Threads {
             spawn("journal", Box::new(work))?
         };
         let housekeeper = tokio::spawn(keep_house(shard.clone(), keeper.clone()));
-        let compactor = tokio::spawn(compact(shard.clone(), keeper.clone()));
+        let compactor = tokio::spawn(rewrite(shard.clone(), keeper.clone()));
         Ok(Self {
             flusher,
             preparer,
@@ -122,13 +122,23 @@ async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
     }
 }
 
-async fn compact(shard: Arc<Shard>, keeper: Arc<Keeper>) {
+async fn rewrite(shard: Arc<Shard>, keeper: Arc<Keeper>) {
     let _stop = StopOnPanic(&shard);
     loop {
         shard.clock.sleep(shard.settings.compaction_interval).await;
         if let Err(error) = keeper.compact(&shard).await {
             shard.meters.compaction_failures.inc();
             tracing::warn!(%error, "compaction failed and will be tried again");
+        }
+        loop {
+            match keeper.merge(&shard).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "merging segments failed and will be tried again");
+                    break;
+                }
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a topic is.
 
+use crate::Schema;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{ByteSize, TopicId, TopicName};
 
@@ -14,7 +16,7 @@ pub struct Topic {
     pub settings: TopicSettings,
 }
 
-/// Settings of a topic. Only `retention` may be altered later.
+/// Settings of a topic. Only `retention` and `schema` may be altered later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicSettings {
     /// Number of partitions, 1 to [`tidemill_types::limits::PARTITIONS`].
@@ -31,6 +33,10 @@ pub struct TopicSettings {
     pub cleanup: Cleanup,
     /// What an acknowledgement means.
     pub ack: AckMode,
+    /// What of its values become columns of segments; only of values that are JSON.
+    pub schema: Option<Arc<Schema>>,
+    /// Whether segments have a bloom filter on keys, so that readers who look for one skip most of them.
+    pub bloom: bool,
 }
 
 impl Default for TopicSettings {
@@ -43,6 +49,8 @@ impl Default for TopicSettings {
             retention: Retention::default(),
             cleanup: Cleanup::Delete,
             ack: AckMode::Fsync,
+            schema: None,
+            bloom: false,
         }
     }
 }

@@ -12,10 +12,12 @@
 
 use crate::sequencer::Truncation;
 use crate::{
-    AckMode, Advance, Cleanup, Format, Once, Retention, TimeFrom, TimeUnit, Topic, TopicSettings,
+    AckMode, Advance, Cleanup, Format, Once, Retention, Schema, TimeFrom, TimeUnit, Topic,
+    TopicSettings,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{ByteSize, Error, PartitionId, Result, TopicId};
 
@@ -148,6 +150,10 @@ struct TopicWire {
     tombstone_age_micros: u64,
     cleanup: CleanupWire,
     ack: AckWire,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    bloom: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -225,6 +231,8 @@ pub(crate) fn topic_bytes(topic: &Topic) -> Vec<u8> {
             AckMode::Fsync => AckWire::Fsync,
             AckMode::Memory => AckWire::Memory,
         },
+        schema: settings.schema.as_ref().map(|schema| schema.to_kept()),
+        bloom: settings.bloom,
     };
     // Nothing in it can fail to serialise; an empty section would be refused at recovery.
     serde_json::to_vec(&wire).unwrap_or_default()
@@ -272,6 +280,12 @@ pub(crate) fn read_topic(bytes: &[u8]) -> Result<Topic> {
                 AckWire::Fsync => AckMode::Fsync,
                 AckWire::Memory => AckMode::Memory,
             },
+            schema: wire
+                .schema
+                .map(Schema::from_kept)
+                .transpose()?
+                .map(Arc::new),
+            bloom: wire.bloom,
         },
     })
 }
@@ -297,5 +311,34 @@ fn unit_of(unit: &UnitWire) -> TimeUnit {
         UnitWire::Millis => TimeUnit::Millis,
         UnitWire::Micros => TimeUnit::Micros,
         UnitWire::Nanos => TimeUnit::Nanos,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_has_golden_bytes_and_what_is_not_said_takes_no_room() {
+        let plain = r#"{"id":3,"name":"orders","partitions":1,"format":"json","time":{"from":"ingest"},"tombstone_age_micros":86400000000,"cleanup":"delete","ack":"fsync"}"#;
+        let columns = r#","schema":{"json":{"properties":{"n":{"type":"integer"}},"type":"object"},"on_mismatch":"null"},"bloom":true}"#;
+        let mut topic = Topic {
+            id: TopicId(3),
+            name: "orders".parse().expect("name"),
+            settings: TopicSettings::default(),
+        };
+        assert_eq!(String::from_utf8_lossy(&topic_bytes(&topic)), plain);
+        assert_eq!(read_topic(plain.as_bytes()).expect("read"), topic);
+        let json = serde_json::json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let schema = Schema::read(json, crate::OnMismatch::Null).expect("a schema");
+        topic.settings.schema = Some(Arc::new(schema));
+        topic.settings.bloom = true;
+        let open = plain.strip_suffix('}').expect("an object");
+        let golden = format!("{open}{columns}");
+        assert_eq!(String::from_utf8_lossy(&topic_bytes(&topic)), golden);
+        assert_eq!(read_topic(golden.as_bytes()).expect("read"), topic);
+        let broken = golden.replace("integer", "whole");
+        let refused = read_topic(broken.as_bytes()).expect_err("broken");
+        assert_eq!(refused.kind, tidemill_types::ErrorKind::Corrupt);
     }
 }

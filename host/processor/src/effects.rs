@@ -8,7 +8,7 @@ use crate::pending::Pending;
 use crate::timers::TimerChange;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tidemill_log::{Format, Topic};
+use tidemill_log::{Format, OnMismatch, Topic};
 use tidemill_state::{Changes, Scope};
 use tidemill_types::{ErrorKind, PackedRows, Result, limits, partition_of_key};
 use tidemill_wasm::{Command, Commands, Emit, Outcome};
@@ -368,10 +368,11 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
         return None;
     }
     let wrong = match std::str::from_utf8(emit.value?) {
-        Ok(text) if is_plain_json(text) => return None,
-        Ok(text) => serde_json::from_str::<serde::de::IgnoredAny>(text)
-            .err()?
-            .to_string(),
+        Ok(text) if is_plain_json(text) => return misfit(topic, text),
+        Ok(text) => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => return misfit(topic, text),
+            Err(wrong) => wrong.to_string(),
+        },
         Err(wrong) => wrong.to_string(),
     };
     Some(format!(
@@ -384,6 +385,25 @@ fn unacceptable(topic: &Topic, emit: &Emit<'_>) -> Option<String> {
 fn is_plain_json(text: &str) -> bool {
     let mut at = tidemill_json::Cursor::new(text);
     at.skip().and_then(|()| at.end()).is_ok()
+}
+
+/// Why an output doesn't fit its topic's schema. Whether the topic refuses such events or keeps them as
+/// dead letters: here the event that led to it becomes the function's dead letter, because that is what
+/// can be put back once the function is mended.
+fn misfit(topic: &Topic, value: &str) -> Option<String> {
+    let schema = topic.settings.schema.as_ref()?;
+    if schema.on_mismatch() == OnMismatch::Null {
+        return None;
+    }
+    let wrong = schema.check(value.as_bytes()).err()?;
+    let place = match wrong.pointer.as_str() {
+        "" => String::new(),
+        pointer => format!(" at {pointer}"),
+    };
+    Some(format!(
+        "an event emitted to topic {:?} doesn't fit its schema{place}: {}",
+        topic.name, wrong.reason
+    ))
 }
 
 /// Where an output goes: by its key, or without one beside its input.

@@ -71,6 +71,8 @@ pub struct Storage {
     pub request_timeout: Duration,
     /// How often a request is made before its failure is told.
     pub attempts: u32,
+    /// Local disk for what is read of segments from storage that isn't a folder; 0: none.
+    pub cache_bytes: ByteSize,
     /// Options by name, as object_store names them (`aws_endpoint`).
     pub options: BTreeMap<String, String>,
 }
@@ -82,6 +84,7 @@ impl Default for Storage {
             url: String::new(),
             request_timeout: usual.request,
             attempts: usual.attempts,
+            cache_bytes: ByteSize::mib(1024),
             options: BTreeMap::new(),
         }
     }
@@ -290,6 +293,13 @@ impl Config {
         } else {
             self.storage.url.clone()
         }
+    }
+}
+
+impl Storage {
+    /// Whether it is reached over a network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.url.contains("://") && !self.url.starts_with("file://")
     }
 }
 

@@ -17,7 +17,7 @@ use tidemill_env::{Clock, Random, Shutdown};
 use tidemill_log::Log;
 use tidemill_processor::{Processor, StateRecovery};
 use tidemill_state::Store;
-use tidemill_types::{Error, ErrorKind, Result};
+use tidemill_types::{ByteSize, Error, ErrorKind, Result};
 use tidemill_wasm::Sandbox;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -81,6 +81,10 @@ impl Parts {
         let state = Store::open(settings, &metrics)?;
         let settings = tidemill_log::Settings {
             dir: config.dir.clone(),
+            cache_bytes: match config.storage.is_remote() {
+                true => config.storage.cache_bytes,
+                false => ByteSize(0),
+            },
             ..config.log.clone()
         };
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());

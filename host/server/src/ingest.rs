@@ -4,6 +4,7 @@
 mod answer;
 mod forms;
 mod intake;
+mod letters;
 mod packed;
 mod pick;
 mod plan;
@@ -17,6 +18,7 @@ mod times;
 mod typed;
 
 pub(crate) use answer::ack_name;
+pub(crate) use letters::dead_letter_topic;
 pub(crate) use pointer::Pointer;
 pub(crate) use terms::HEADERS;
 
@@ -25,6 +27,7 @@ use crate::body::{self, BodyReader, Encoding, Patience, content_length, decompre
 use crate::problem::Answer;
 use answer::{Landed, accepted, refused};
 use axum::extract::{Path, Request, State};
+use letters::Letters;
 use packed::Front;
 use plan::{Form, Plan};
 use rows::Rows;
@@ -119,11 +122,15 @@ async fn whole(
     let mut rows = Rows::over(payload.len());
     off_path(payload.len(), || parse(plan, &mut rows, front, payload))?;
     app.counted.refused.inc_by(rows.refused);
-    if rows.heads.is_empty() || rows.refused > 0 && !plan.intake.continue_on_error {
+    if rows.is_empty() || rows.refused > 0 && !plan.intake.continue_on_error {
         return Err(Box::new(refused(rows.refused, &rows.refusals)));
     }
     rows.finish(payload);
+    let letters = Letters::of(app, topic, &rows.letters, payload).await?;
     draft.append_in_place(topic.id, &rows.heads, &rows.partitions)?;
+    if let Some(letters) = letters {
+        letters.add_to(&mut draft)?;
+    }
     if let Some(terms) = &plan.terms {
         terms.add_to(&mut draft, topic, &rows.partitions)?;
     }
@@ -134,11 +141,11 @@ async fn whole(
     // From here on the log counts them.
     drop(reader);
     let mut landed = Landed::default();
-    landed.add(rows.heads.len(), &ticket.written);
+    landed.add(topic, &rows, &ticket.written);
     let replayed = ticket.replayed;
     acknowledge(topic, ticket).await?;
     if !replayed {
-        count(app, rows.heads.len(), rows.bytes);
+        count(app, rows.heads.len() + rows.letters.len(), rows.bytes);
     }
     let answer = accepted(&landed, topic.settings.ack, rows.refused, &rows.refusals);
     Ok(match &plan.terms {

@@ -67,7 +67,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation(
         "patch",
         "/v1/topics/{topic}",
-        "Changes a topic's retention.",
+        "Changes a topic's retention, or adds columns to its schema.",
         NOTHING,
         JSON,
         JSON,

@@ -1,5 +1,6 @@
 //! `/v1/topics`: create, list, describe, change, truncate, delete.
 
+mod schema;
 mod settings;
 mod stats;
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub(crate) async fn create(
     let name: TopicName = name.parse()?;
     let asked: TopicRequest = read_json(&app, request).await?;
     let settings = asked.check()?;
+    schema::check_name(&name, settings.schema.as_deref())?;
     match app.log.create_topic(&name, settings.clone()).await {
         Ok((topic, created)) => {
             let status = if created {
@@ -98,7 +100,7 @@ fn exists(existing: &Topic, asked: &tidemill_log::TopicSettings) -> Box<Problem>
     )
 }
 
-/// Changes a topic's retention.
+/// Changes a topic's retention and schema.
 pub(crate) async fn alter(
     State(app): Shared,
     Path(name): Path<String>,
@@ -108,11 +110,12 @@ pub(crate) async fn alter(
     Params::read(query.as_deref(), &[])?;
     let topic = app.topic(&name)?;
     let change: TopicChange = read_json(&app, request).await?;
-    let retention = change.check(&topic.settings)?;
-    let topic = if retention == topic.settings.retention {
-        topic
-    } else {
-        app.log.alter_topic(&topic.name, retention).await?
+    let (retention, schema) = change.check(&topic.settings)?;
+    schema::check_name(&topic.name, schema.as_ref())?;
+    let same_schema = schema.is_none() || schema.as_ref() == topic.settings.schema.as_deref();
+    let topic = match retention == topic.settings.retention && same_schema {
+        true => topic,
+        false => app.log.alter_topic(&topic.name, retention, schema).await?,
     };
     Ok(json_answer(StatusCode::OK, &to_json(&topic)))
 }

@@ -1,5 +1,6 @@
 //! What is kept of a topic: how long and how much, and taking events away at once.
 
+use super::columns::Columns;
 use super::topics;
 use crate::args::Show;
 use crate::client::Client;
@@ -47,9 +48,9 @@ impl Keep {
     }
 }
 
-/// Change how long and how much of a topic is kept.
+/// Change how long and how much of a topic is kept, or add columns.
 ///
-/// What is not said stays as it is.
+/// What is not said stays as it is. A schema may only gain properties that may be absent.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  tidemill topic alter flights --retention-age 30d --retention-bytes none"
@@ -59,6 +60,8 @@ pub(crate) struct Alter {
     name: String,
     #[command(flatten)]
     keep: Keep,
+    #[command(flatten)]
+    columns: Columns,
     #[command(flatten)]
     show: Show,
 }
@@ -94,9 +97,13 @@ pub(super) fn kept(retention: &Value) -> String {
 
 pub(super) async fn alter(client: &Client, args: &Alter) -> Result<()> {
     let retention = args.keep.retention().unwrap_or_else(|| json!({}));
+    let mut change = json!({ "retention": retention });
+    if let Some(schema) = args.columns.schema()? {
+        change["schema"] = schema;
+    }
     let request = client
         .request(Method::PATCH, &["v1", "topics", &args.name], &[])
-        .json(&json!({ "retention": retention }));
+        .json(&change);
     let answer = client.json(request).await?;
     print::answer(args.show.output, &answer, None, |answer| {
         topics(std::slice::from_ref(answer))

@@ -4,6 +4,7 @@ use super::{Follower, Hold, IDLE, Pace};
 use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
+use crate::segment::Segments;
 use crate::sequencer::TopicChange;
 use crate::shard::{Flushed, Shard};
 use crate::{Advance, Draft, Read, ReadLimit, Recovery, Settings, SnapshotRef, Topic, read};
@@ -162,15 +163,17 @@ impl World {
 
     /// As a task reads: from memory up to the appended end, or what is durable.
     fn ahead(&self, topic: u32, from: u64) -> Read {
-        super::read(self.shard(), at(topic), from, MUCH).unwrap_or_else(|| {
-            let read = read::read(self.shard(), &self.objects, at(topic), from, MUCH);
-            self.runtime.block_on(read).expect("reads")
-        })
+        super::read(self.shard(), at(topic), from, MUCH).unwrap_or_else(|| self.read(topic, from))
     }
 
     fn durable(&self, topic: u32) -> Vec<String> {
-        let read = read::read(self.shard(), &self.objects, at(topic), 0, MUCH);
-        values_of(&self.runtime.block_on(read).expect("reads"))
+        values_of(&self.read(topic, 0))
+    }
+
+    fn read(&self, topic: u32, from: u64) -> Read {
+        let segments = Segments::new(self.objects.clone(), 0, None);
+        let read = read::read(self.shard(), &segments, at(topic), from, MUCH);
+        self.runtime.block_on(read).expect("reads")
     }
 
     fn flush(&mut self) -> Flushed {

@@ -4,7 +4,7 @@ use super::{Directory, Known, known};
 use crate::journal::{HeadState, Survey};
 use crate::manifest::{Manifest, TopicManifest};
 use crate::open::rehearse;
-use crate::segment::{self, SegmentMeta};
+use crate::segment::{SegmentMeta, Segments};
 use crate::{ReadLimit, paths};
 use crc_fast::{CrcAlgorithm, Digest};
 use futures::StreamExt;
@@ -23,6 +23,8 @@ const READ: ReadLimit = ReadLimit {
     bytes: 4 << 20,
 };
 
+/// Memory for what is read of one segment.
+const MEMORY: u64 = 16 << 20;
 /// Bytes of an object fetched at a time.
 const STRETCH: u64 = 8 << 20;
 
@@ -374,10 +376,11 @@ async fn verify_checksum(objects: &Objects, segment: &SegmentMeta) -> Result<()>
 }
 
 async fn verify_events(objects: &Objects, segment: &SegmentMeta) -> Result<u64> {
+    let segments = Segments::new(objects.clone(), MEMORY, None);
     let (mut next, mut events) = (segment.first, 0);
     let mut first = None;
     loop {
-        let batches = segment::read(objects, segment, next, READ).await?;
+        let batches = segments.read(segment, next, READ).await?;
         let mut read = false;
         for batch in batches.iter().filter(|batch| !batch.is_empty()) {
             for row in 0..batch.len() {

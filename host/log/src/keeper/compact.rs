@@ -1,17 +1,13 @@
-//! Compaction performed: segments are read, written again without what is outdated, uploaded, and
-//! take the place of the old ones in one manifest. Until that is committed the old ones count; only
-//! then are they deleted.
+//! Compaction performed: segments are written again without what is outdated.
 
-use super::next::Compacted;
-use super::{Keeper, Kept, READ};
+use super::next::Replacement;
+use super::rewrite::{Sift, are_stale};
+use super::{Keeper, Kept};
+use crate::Topic;
 use crate::compaction::{self, Keys, Stayed, Work};
-use crate::manifest::{Cleaned, Manifest};
-use crate::read::in_background;
-use crate::sealer::{self, Scratch};
-use crate::segment::{self, ABSENT, NOT_TEXT, SegmentMeta, SegmentWriter};
-use crate::shard::{Shard, lock};
-use crate::{Format, Topic, paths};
-use std::path::Path;
+use crate::manifest::Cleaned;
+use crate::segment::{ABSENT, SegmentMeta};
+use crate::shard::Shard;
 use std::sync::Arc;
 use tidemill_types::{Batch, Error, PartitionId, Result};
 
@@ -39,7 +35,7 @@ impl Keeper {
     /// The first failure, after the other partitions had their turn. A partition that failed is as it
     /// was, to be tried again.
     pub(crate) async fn compact(&self, shard: &Arc<Shard>) -> Result<()> {
-        let _turn = self.compacting.lock().await;
+        let _turn = self.rewriting.lock().await;
         let passes = passes(shard, &*self.kept.lock().await);
         let mut all = Ok(());
         for pass in passes {
@@ -50,7 +46,9 @@ impl Keeper {
             shard.meters.compaction(took);
             let done = match done {
                 // They were taken away meanwhile; what is left has its turn the next time.
-                Err(error) if error.code == ABSENT && pass.is_stale(shard) => Ok(()),
+                Err(error) if error.code == ABSENT && are_stale(shard, pass.at, &pass.segments) => {
+                    Ok(())
+                }
                 done => done,
             };
             let done = done
@@ -61,21 +59,17 @@ impl Keeper {
     }
 
     async fn run(&self, shard: &Arc<Shard>, pass: &Pass) -> Result<()> {
-        let keys = self.keys(shard, pass).await?;
+        let keys = Arc::new(self.keys(shard, pass).await?);
         let mut output = Output::default();
-        if let Err(error) = self.write_again(shard, pass, &keys, &mut output).await {
-            // Nothing was about to name them.
-            let mut kept = self.kept.lock().await;
-            let uploaded = output.segments.into_iter().map(|segment| segment.path);
-            kept.gone.extend(uploaded);
-            self.delete_gone(&mut kept).await;
+        if let Err(error) = self.rewrite(shard, pass, &keys, &mut output).await {
+            self.take_back(output.segments).await;
             return Err(error);
         }
-        let compacted = pass.compacted(&keys, output, shard);
-        let mut kept = self.kept.lock().await;
-        kept.compacted.push(compacted);
-        let snapshot = kept.manifest.snapshot.clone();
-        self.commit(shard, &mut kept, snapshot).await
+        let (events, bytes) = output.less();
+        self.replace(shard, vec![pass.replacement(&keys, output, shard)])
+            .await?;
+        shard.meters.compacted(events, bytes);
+        Ok(())
     }
 
     /// The keys of the dirty part.
@@ -84,7 +78,7 @@ impl Keeper {
         let mut keys = Keys::new(from, shard.settings.compaction_bytes.0);
         for segment in pass.segments.iter().filter(|it| it.end > from) {
             let take = |key: Option<&[u8]>, offset| keys.take(key, offset);
-            if !segment::scan_keys(&self.objects, segment, from, take).await? {
+            if !self.segments.scan_keys(segment, from, take).await? {
                 break;
             }
             keys.end = keys.end.max(segment.end);
@@ -92,47 +86,38 @@ impl Keeper {
         Ok(keys)
     }
 
-    async fn write_again(
+    async fn rewrite(
         &self,
         shard: &Arc<Shard>,
         pass: &Pass,
-        keys: &Keys,
+        keys: &Arc<Keys>,
         output: &mut Output,
     ) -> Result<()> {
-        let dir = shard.settings.dir.join("sealing");
-        let name = format!(
-            "{}-{}-compacted.parquet",
-            pass.at.topic.0, pass.at.partition
-        );
-        let scratch = Scratch(dir.join(name));
-        std::fs::create_dir_all(&dir).map_err(|error| {
-            Error::unavailable(
-                "segment-not-written",
-                format!("{} can't be created: {error}", dir.display()),
-            )
-        })?;
+        let scratch = Self::scratch(shard, pass.at)?;
         let up_to = pass.segments.partition_point(|it| it.first < keys.end);
         let settings = &pass.topic.settings;
         let most = shard.settings.segment_bytes.0;
         for group in compaction::groups(&pass.segments[..up_to], settings.cleanup, most) {
             let before: u64 = group.iter().map(|segment| segment.events).sum();
-            let mut stayed = output.stayed;
-            let written = self
-                .write_group(pass, keys, &group, &scratch.0, &mut stayed)
+            let sieve = Sieve {
+                keys: keys.clone(),
+                work: pass.work,
+                before: output.stayed,
+                stayed: output.stayed,
+            };
+            let (written, sieve) = self
+                .write_again(shard, &pass.topic, group, &scratch.0, sieve)
                 .await?;
-            output.stayed = stayed;
+            output.stayed = sieve.stayed;
             let after = written.as_ref().map_or(0, |meta| meta.events);
             if group.len() == 1 && after == before {
                 continue;
             }
-            if let Some(mut meta) = written {
-                let (topic, nonce) = (&pass.topic.name, self.random.nonce());
-                let path = paths::segment(topic, pass.at.partition, meta.first, &nonce);
-                meta.path = sealer::with_checksum(&path, &scratch.0).await?;
-                output.segments.push(meta.clone());
-                self.objects.upload(&meta.path, &scratch.0).await?;
+            if let Some(meta) = written {
+                self.upload(&pass.topic, meta, &scratch.0, &mut output.segments)
+                    .await?;
             }
-            output.replaced.extend(group);
+            output.replaced.extend_from_slice(group);
         }
         // Every key of the dirty part still has exactly its last event there.
         match output.stayed.keyed == keys.len() {
@@ -144,115 +129,56 @@ impl Keeper {
             ))),
         }
     }
+}
 
-    /// Writes what stays of some segments to a local file; `None` when nothing does.
-    async fn write_group(
-        &self,
-        pass: &Pass,
-        keys: &Keys,
-        group: &[SegmentMeta],
-        file: &Path,
-        stayed: &mut Stayed,
-    ) -> Result<Option<SegmentMeta>> {
-        let mut topic = pass.topic.clone();
-        let before = *stayed;
-        match self.sift(&topic, pass, keys, group, file, stayed).await {
-            Err(error) if error.code == NOT_TEXT => {
-                *stayed = before;
-                topic.settings.format = Format::Bytes;
-                self.sift(&topic, pass, keys, group, file, stayed).await
-            }
-            written => written,
-        }
+/// What isn't outdated stays.
+struct Sieve {
+    keys: Arc<Keys>,
+    work: Work,
+    before: Stayed,
+    stayed: Stayed,
+}
+
+impl Sift for Sieve {
+    fn begin_again(&mut self) {
+        self.stayed = self.before;
     }
 
-    async fn sift(
-        &self,
-        topic: &Topic,
-        pass: &Pass,
-        keys: &Keys,
-        group: &[SegmentMeta],
-        file: &Path,
-        stayed: &mut Stayed,
-    ) -> Result<Option<SegmentMeta>> {
-        let mut writer = SegmentWriter::create(file, topic, pass.at.partition)?;
-        let mut empty = true;
-        for segment in group {
-            let mut from = segment.first.max(pass.work.start);
-            while from < segment.end {
-                let batches = segment::read(&self.objects, segment, from, READ).await?;
-                let Some(last) = batches.last().filter(|batch| !batch.is_empty()) else {
-                    break;
-                };
-                from = last.offset(last.len() - 1) + 1;
-                for batch in &batches {
-                    let batch = compaction::sift(batch, keys, pass.work, stayed);
-                    if !batch.is_empty() {
-                        writer = write(writer, batch).await?;
-                        empty = false;
-                    }
-                }
-            }
-        }
-        if empty {
-            return Ok(None);
-        }
-        in_background(move || writer.finish()).await.map(Some)
+    fn sift(&mut self, batch: &Batch) -> Batch {
+        compaction::sift(batch, &self.keys, self.work, &mut self.stayed)
     }
+}
 
-    pub(super) fn publish_compacted(
-        &self,
-        shard: &Arc<Shard>,
-        manifest: &Manifest,
-        compacted: &[Compacted],
-    ) {
-        for done in compacted {
-            let topic = manifest
-                .topics
-                .iter()
-                .find(|topic| topic.topic.id == done.at.topic);
-            let now = topic.and_then(|topic| topic.partitions.get(done.at.partition as usize));
-            if let (Some(now), Ok(partition)) = (now, shard.partition(done.at)) {
-                lock(&partition).replace_segments(&now.segments);
-                shard.meters.compacted(done.events, done.bytes);
-            }
-        }
+impl Output {
+    /// How many events and bytes less there are.
+    fn less(&self) -> (u64, u64) {
+        let sum = |segments: &[SegmentMeta], of: fn(&SegmentMeta) -> u64| -> u64 {
+            segments.iter().map(of).sum()
+        };
+        let less = |of| sum(&self.replaced, of).saturating_sub(sum(&self.segments, of));
+        (
+            less(|segment| segment.events),
+            less(|segment| segment.bytes),
+        )
     }
 }
 
 impl Pass {
-    /// Whether segments of it are no longer part of the partition.
-    fn is_stale(&self, shard: &Shard) -> bool {
-        let Ok(partition) = shard.partition(self.at) else {
-            return true;
-        };
-        let partition = lock(&partition);
-        let mut segments = self.segments.iter();
-        !segments.all(|segment| partition.has_segment(&segment.path))
-    }
-
     /// What the manifest has to say of it.
-    fn compacted(&self, keys: &Keys, output: Output, shard: &Shard) -> Compacted {
-        let sum = |segments: &[SegmentMeta], of: fn(&SegmentMeta) -> u64| -> u64 {
-            segments.iter().map(of).sum()
-        };
-        let less = |of: fn(&SegmentMeta) -> u64| {
-            sum(&output.replaced, of).saturating_sub(sum(&output.segments, of))
-        };
-        Compacted {
+    fn replacement(&self, keys: &Keys, output: Output, shard: &Shard) -> Replacement {
+        let cleaned = compaction::cleaned_after(
+            &self.cleaned,
+            self.work,
+            keys.end,
+            output.stayed.tombstones,
+            self.topic.settings.retention.tombstone_age,
+            shard.clock.now(),
+        );
+        Replacement {
             at: self.at,
-            events: less(|segment| segment.events),
-            bytes: less(|segment| segment.bytes),
-            cleaned: compaction::cleaned_after(
-                &self.cleaned,
-                self.work,
-                keys.end,
-                output.stayed.tombstones,
-                self.topic.settings.retention.tombstone_age,
-                shard.clock.now(),
-            ),
             replaced: output.replaced.into_iter().map(|it| it.path).collect(),
             segments: output.segments,
+            cleaned: Some(cleaned),
         }
     }
 }
@@ -276,7 +202,7 @@ fn passes(shard: &Arc<Shard>, kept: &Kept) -> Vec<Pass> {
                 partition: number,
             };
             // What was done before has to be committed first.
-            if kept.compacted.iter().any(|done| done.at == at) {
+            if kept.replacements.iter().any(|done| done.at == at) {
                 continue;
             }
             let (percent, age) = (
@@ -295,8 +221,4 @@ fn passes(shard: &Arc<Shard>, kept: &Kept) -> Vec<Pass> {
         }
     }
     passes
-}
-
-async fn write(mut writer: SegmentWriter, batch: Batch) -> Result<SegmentWriter> {
-    in_background(move || writer.write(&batch).map(|()| writer)).await
 }

@@ -5,31 +5,29 @@ use crate::segment::SegmentMeta;
 use std::collections::HashSet;
 use tidemill_types::PartitionId;
 
-/// Segments of a partition that were written again with fewer events.
+/// Segments of a partition that were written again, as fewer or with fewer events.
 #[derive(Clone, Debug)]
-pub(crate) struct Compacted {
+pub(crate) struct Replacement {
     /// The partition.
     pub(crate) at: PartitionId,
     /// Paths of the segments that are replaced.
     pub(crate) replaced: Vec<String>,
     /// What replaces them, uploaded and not yet named.
     pub(crate) segments: Vec<SegmentMeta>,
-    /// How far the partition is compacted then.
-    pub(crate) cleaned: Vec<Cleaned>,
-    /// Events that went.
-    pub(crate) events: u64,
-    /// Bytes that went.
-    pub(crate) bytes: u64,
+    /// How far the partition is compacted then, if that changes.
+    pub(crate) cleaned: Option<Vec<Cleaned>>,
 }
 
-impl Compacted {
+impl Replacement {
     fn apply(&self, partition: &mut PartitionManifest) {
         partition
             .segments
             .retain(|segment| !self.replaced.contains(&segment.path));
         partition.segments.extend(self.segments.iter().cloned());
         partition.segments.sort_by_key(|segment| segment.first);
-        partition.cleaned.clone_from(&self.cleaned);
+        if let Some(cleaned) = &self.cleaned {
+            partition.cleaned.clone_from(cleaned);
+        }
     }
 }
 
@@ -40,17 +38,17 @@ pub(super) struct Bounds {
     pub(super) end: u64,
 }
 
-/// A partition as the next manifest has it: what was, with what was compacted and sealed since, and
+/// A partition as the next manifest has it: what was, with what was written again and sealed since, and
 /// without what lies below its start.
 pub(super) fn partition<'k>(
     before: Option<&PartitionManifest>,
     bounds: Bounds,
-    compacted: impl Iterator<Item = &'k Compacted>,
+    replacements: impl Iterator<Item = &'k Replacement>,
     sealed: impl Iterator<Item = &'k SegmentMeta>,
 ) -> PartitionManifest {
     let mut partition = before.cloned().unwrap_or_default();
-    for compacted in compacted {
-        compacted.apply(&mut partition);
+    for replacement in replacements {
+        replacement.apply(&mut partition);
     }
     for segment in sealed {
         partition.archived_end = partition.archived_end.max(segment.end);
@@ -156,13 +154,11 @@ mod tests {
             ],
         };
         let cleaned = |end| Cleaned { end, since: None };
-        let compacted = Compacted {
+        let compacted = Replacement {
             at: AT,
             replaced: vec!["a".into(), "b".into()],
             segments: vec![segment(3, 18, "ab")],
-            cleaned: vec![cleaned(5), cleaned(20)],
-            events: 0,
-            bytes: 0,
+            cleaned: Some(vec![cleaned(5), cleaned(20)]),
         };
         let sealed = [segment(30, 40, "d")];
         let next = |start| {
@@ -177,7 +173,7 @@ mod tests {
         let now = next(0);
         assert_eq!(paths(&now), ["ab", "c", "d"]);
         assert_eq!((now.archived_end, now.end), (40, 45));
-        assert_eq!(now.cleaned, compacted.cleaned);
+        assert_eq!(Some(&now.cleaned), compacted.cleaned.as_ref());
         let about_to_be = compacted.segments.iter().chain(&sealed);
         let (old, new) = (manifest(before.clone()), manifest(now));
         assert_eq!(dropped(&old, about_to_be.clone(), &new), ["a", "b"]);

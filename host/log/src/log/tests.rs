@@ -282,7 +282,9 @@ async fn topics_are_created_altered_deleted_and_never_share_a_number() {
         bytes: Some(ByteSize(5)),
         ..Retention::default()
     };
-    log.alter_topic(&name, retention).await.expect("altered");
+    log.alter_topic(&name, retention, None)
+        .await
+        .expect("altered");
     append(&log, first, 2, &values(0..2))
         .await
         .durable()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Cleanup, Format, Retention, TimeFrom, TimeUnit, TopicSettings};
+use crate::{Cleanup, Format, OnMismatch, Retention, Schema, TimeFrom, TimeUnit, TopicSettings};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +101,21 @@ fn format_1_has_golden_bytes() {
     let bytes = encode(&sample()).expect("encode");
     assert_eq!(String::from_utf8_lossy(&bytes), GOLDEN);
     assert_eq!(decode(GOLDEN.as_bytes()).expect("decode"), sample());
+}
+
+#[test]
+fn a_schema_and_a_bloom_filter_have_golden_bytes() {
+    let mut manifest = sample();
+    let settings = &mut manifest.topics[0].topic.settings;
+    let json = serde_json::json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let schema = Schema::read(json, OnMismatch::DeadLetter).expect("a schema");
+    settings.schema = Some(Arc::new(schema));
+    settings.bloom = true;
+    let bytes = encode(&manifest).expect("encode");
+    let text = String::from_utf8_lossy(&bytes);
+    let golden = r#""ack":"fsync","schema":{"json":{"properties":{"n":{"type":"integer"}},"type":"object"},"on_mismatch":"dead-letter"},"bloom":true,"partitions":["#;
+    assert!(text.contains(golden), "{text}");
+    assert_eq!(decode(&bytes).expect("decode"), manifest);
 }
 
 #[test]

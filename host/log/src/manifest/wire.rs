@@ -4,7 +4,7 @@
 use super::{Cleaned, Manifest, MarksRef, PartitionManifest, TopicManifest};
 use crate::segment::SegmentMeta;
 use crate::{
-    AckMode, Cleanup, Format, Position, Retention, SnapshotRef, TimeFrom, TimeUnit, Topic,
+    AckMode, Cleanup, Format, Position, Retention, Schema, SnapshotRef, TimeFrom, TimeUnit, Topic,
     TopicSettings,
 };
 use base64::Engine;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{
     ByteSize, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId,
@@ -126,6 +127,10 @@ struct WireTopic {
     tombstone_age_us: u64,
     cleanup: WireCleanup,
     ack: WireAck,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    bloom: bool,
     partitions: Vec<WirePartition>,
 }
 
@@ -306,6 +311,8 @@ impl From<&TopicManifest> for WireTopic {
             tombstone_age_us: micros(settings.retention.tombstone_age),
             cleanup: settings.cleanup.into(),
             ack: settings.ack.into(),
+            schema: settings.schema.as_ref().map(|schema| schema.to_kept()),
+            bloom: settings.bloom,
             partitions: partitions.iter().map(WirePartition::from).collect(),
         }
     }
@@ -329,6 +336,12 @@ impl WireTopic {
             },
             cleanup: self.cleanup.into(),
             ack: self.ack.into(),
+            schema: self
+                .schema
+                .map(Schema::from_kept)
+                .transpose()?
+                .map(Arc::new),
+            bloom: self.bloom,
         };
         let numbered = (0..).zip(self.partitions);
         Ok(TopicManifest {

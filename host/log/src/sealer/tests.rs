@@ -1,6 +1,6 @@
 use super::*;
 use crate::manifest::{PartitionManifest, TopicManifest};
-use crate::segment::read;
+use crate::segment::Segments;
 use crate::{ReadLimit, TopicSettings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -198,7 +198,8 @@ async fn a_segment_ends_where_it_must() {
             events: 1000,
             bytes: 1 << 20,
         };
-        let events: usize = read(&place.objects, &meta, 0, all)
+        let events: usize = Segments::new(place.objects.clone(), 0, None)
+            .read(&meta, 0, all)
             .await
             .expect("read")
             .iter()
@@ -223,7 +224,10 @@ async fn values_that_are_not_text_are_sealed_as_bytes() {
         events: 10,
         bytes: 1000,
     };
-    let batches = read(&place.objects, &meta, 0, all).await.expect("read");
+    let batches = Segments::new(place.objects.clone(), 0, None)
+        .read(&meta, 0, all)
+        .await
+        .expect("read");
     assert!(
         batches[0]
             .iter()

@@ -1,13 +1,18 @@
 //! One run of committed events of one partition as one Parquet file, written once and read by range.
 
+mod columns;
+mod fetch;
+mod file;
 mod reader;
 mod rows;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod writer;
 
-pub(crate) use reader::{ABSENT, offset_at, read, scan_keys, unpacked_bytes};
+pub(crate) use reader::{ABSENT, Segments};
+pub(crate) use schema::COLUMNS;
 pub(crate) use writer::{NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;

@@ -1,77 +1,142 @@
 //! Columns back into packed rows.
 
-use crate::ReadLimit;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, BinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray};
+use std::ops::Range;
 use tidemill_types::{
-    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PackedRows, Result, RowHead, Timestamp,
+    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, ROW_HEAD_BYTES, Result, RowFlags,
+    RowHead, Timestamp, encode_header,
 };
 
-/// Rows gathered until a limit.
+/// Rows in the making, without gaps between them.
 pub(super) struct Rows {
-    limit: ReadLimit,
-    bytes: usize,
-    rows: PackedRows,
+    heads: Vec<u8>,
+    payload: Vec<u8>,
     offsets: Vec<u64>,
     ingest_times: Vec<Timestamp>,
     commits: Vec<CommitSeq>,
 }
 
 impl Rows {
-    pub(super) fn new(limit: ReadLimit) -> Self {
+    /// None, with room for so many and for so many bytes of values.
+    pub(super) fn with_capacity(rows: usize, bytes: usize) -> Self {
         Self {
-            limit,
-            bytes: 0,
-            rows: PackedRows::default(),
-            offsets: Vec::new(),
-            ingest_times: Vec::new(),
-            commits: Vec::new(),
+            heads: Vec::with_capacity(rows * ROW_HEAD_BYTES),
+            // Keys and headers lie there too.
+            payload: Vec::with_capacity(bytes + bytes / 8),
+            offsets: Vec::with_capacity(rows),
+            ingest_times: Vec::with_capacity(rows),
+            commits: Vec::with_capacity(rows),
         }
     }
 
-    /// Takes rows; `false` when the limit is reached.
-    pub(super) fn push(&mut self, columns: &RecordBatch) -> Result<bool> {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Takes rows.
+    pub(super) fn push(&mut self, columns: &RecordBatch) -> Result<()> {
         let columns = Columns::of(columns)?;
-        for row in 0..columns.offset.len() {
-            let key = columns.key.is_valid(row).then(|| columns.key.value(row));
-            let value = columns.value.get(row);
-            let headers = columns.headers(row)?;
-            let time = Timestamp::from_micros(columns.time.value(row));
-            self.rows.push(time, key, value, headers)?;
-            let bytes = self.rows.heads.last().copied().map_or(0, RowHead::bytes);
-            if !self.offsets.is_empty() && self.bytes + bytes > self.limit.bytes {
-                self.rows.heads.pop();
-                return Ok(false);
-            }
-            self.bytes += bytes;
-            self.offsets.push(columns.offset.value(row).cast_unsigned());
-            self.ingest_times
-                .push(Timestamp::from_micros(columns.ingest.value(row)));
-            self.commits
-                .push(CommitSeq(columns.commit.value(row).cast_unsigned()));
-            if self.offsets.len() >= self.limit.events {
-                return Ok(false);
-            }
+        let rows = columns.offset.len();
+        match columns.headers_of(0..rows)?.is_empty() {
+            true => self.push_whole(&columns)?,
+            false => (0..rows).try_for_each(|row| self.push_one(&columns, row))?,
         }
-        Ok(true)
+        let offsets = columns.offset.values().iter();
+        self.offsets.extend(offsets.map(|it| it.cast_unsigned()));
+        let times = columns.ingest.values().iter();
+        self.ingest_times
+            .extend(times.map(|it| Timestamp::from_micros(*it)));
+        let commits = columns.commit.values().iter();
+        self.commits
+            .extend(commits.map(|it| CommitSeq(it.cast_unsigned())));
+        Ok(())
+    }
+
+    /// Rows without headers: their values as they lie, and behind them their keys.
+    fn push_whole(&mut self, columns: &Columns<'_>) -> Result<()> {
+        let (values, value_ends) = columns.value.parts();
+        let values_at = here(&self.payload)?;
+        self.payload.extend_from_slice(values);
+        let (keys, key_ends) = parts(columns.key.value_data(), columns.key.value_offsets());
+        let keys_at = here(&self.payload)?;
+        self.payload.extend_from_slice(keys);
+        here(&self.payload)?;
+        let nowhere = || Error::corrupt("its values are out of order");
+        let place = |ends: &[i32], row: usize, at: u32| {
+            let from = u32::try_from(ends[row] - ends[0]).ok()?;
+            let len = u32::try_from(ends[row + 1] - ends[row]).ok()?;
+            Some((at + from, len))
+        };
+        for (row, time) in columns.time.values().iter().enumerate() {
+            let (value_at, value_len) = place(value_ends, row, values_at).ok_or_else(nowhere)?;
+            let (key_at, key_len) = place(key_ends, row, keys_at).ok_or_else(nowhere)?;
+            let head = RowHead {
+                time: *time,
+                key_at,
+                key_len,
+                value_at,
+                value_len,
+                headers_len: 0,
+                flags: columns.flags(row),
+            };
+            self.heads.extend_from_slice(&head.to_bytes());
+        }
+        Ok(())
+    }
+
+    fn push_one(&mut self, columns: &Columns<'_>, row: usize) -> Result<()> {
+        let key_at = here(&self.payload)?;
+        self.payload.extend_from_slice(columns.key.value(row));
+        let value_at = here(&self.payload)?;
+        self.payload.extend_from_slice(columns.value.get(row));
+        let headers_at = here(&self.payload)?;
+        for header in columns.headers_of(row..row + 1)? {
+            let (name, value) = (&columns.header_names, &columns.header_values);
+            encode_header(&mut self.payload, name.value(header), value.value(header))?;
+        }
+        let head = RowHead {
+            time: columns.time.value(row),
+            key_at,
+            key_len: value_at - key_at,
+            value_at,
+            value_len: headers_at - value_at,
+            headers_len: here(&self.payload)? - headers_at,
+            flags: columns.flags(row),
+        };
+        self.heads.extend_from_slice(&head.to_bytes());
+        Ok(())
     }
 
     pub(super) fn into_batch(self) -> Batch {
-        let heads: Vec<u8> = self
-            .rows
-            .heads
-            .iter()
-            .flat_map(|head| head.to_bytes())
-            .collect();
+        let (first, last) = (self.offsets.first(), self.offsets.last());
+        let dense = first.zip(last).filter(|(first, last)| {
+            last.checked_sub(**first) == Some(self.offsets.len() as u64 - 1)
+        });
         Batch::new(
-            heads.into(),
-            self.rows.payload.into(),
-            Offsets::Each(self.offsets.into()),
+            self.heads.into(),
+            self.payload.into(),
+            match dense {
+                Some((first, _)) => Offsets::From(*first),
+                None => Offsets::Each(self.offsets.into()),
+            },
             IngestTimes::Each(self.ingest_times.into()),
             Commits::Each(self.commits.into()),
         )
     }
+}
+
+fn here(payload: &[u8]) -> Result<u32> {
+    u32::try_from(payload.len()).map_err(|_| Error::corrupt("its pages are too large"))
+}
+
+/// The bytes of all values of an array, and where each ends.
+fn parts<'a>(bytes: &'a [u8], ends: &'a [i32]) -> (&'a [u8], &'a [i32]) {
+    let at = |end: Option<&i32>| end.and_then(|end| usize::try_from(*end).ok()).unwrap_or(0);
+    let range = at(ends.first())..at(ends.last());
+    (bytes.get(range).unwrap_or_default(), ends)
 }
 
 struct Columns<'a> {
@@ -92,10 +157,25 @@ enum Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn get(&self, row: usize) -> Option<&'a [u8]> {
+    /// The bytes of one; none of a tombstone.
+    fn get(&self, row: usize) -> &'a [u8] {
         match self {
-            Self::Text(all) => all.is_valid(row).then(|| all.value(row).as_bytes()),
-            Self::Binary(all) => all.is_valid(row).then(|| all.value(row)),
+            Self::Text(all) => all.value(row).as_bytes(),
+            Self::Binary(all) => all.value(row),
+        }
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        match self {
+            Self::Text(all) => all.is_null(row),
+            Self::Binary(all) => all.is_null(row),
+        }
+    }
+
+    fn parts(&self) -> (&'a [u8], &'a [i32]) {
+        match self {
+            Self::Text(all) => parts(all.value_data(), all.value_offsets()),
+            Self::Binary(all) => parts(all.value_data(), all.value_offsets()),
         }
     }
 }
@@ -134,12 +214,22 @@ impl<'a> Columns<'a> {
         })
     }
 
-    fn headers(&self, row: usize) -> Result<impl Iterator<Item = (&'a str, &'a [u8])> + use<'a>> {
+    /// Which headers some rows have.
+    fn headers_of(&self, rows: Range<usize>) -> Result<Range<usize>> {
         let ends = self.headers.value_offsets();
         let at =
             |n: i32| usize::try_from(n).map_err(|_| Error::corrupt("its headers are out of order"));
-        let (from, to) = (at(ends[row])?, at(ends[row + 1])?);
-        let (names, values) = (self.header_names, self.header_values);
-        Ok((from..to).map(move |header| (names.value(header), values.value(header))))
+        Ok(at(ends[rows.start])?..at(ends[rows.end])?)
+    }
+
+    fn flags(&self, row: usize) -> RowFlags {
+        let mut flags = RowFlags::default();
+        if self.key.is_valid(row) {
+            flags = flags.with(RowFlags::KEY);
+        }
+        if self.value.is_null(row) {
+            flags = flags.with(RowFlags::TOMBSTONE);
+        }
+        flags
     }
 }

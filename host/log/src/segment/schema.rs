@@ -1,6 +1,7 @@
 //! The columns of a segment and how each is encoded.
 
-use crate::{Format, Topic};
+use super::typed;
+use crate::{Format, Topic, TopicSettings};
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -9,8 +10,8 @@ use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 use tidemill_types::{Error, Result};
 
-/// Column names, in file order.
-pub(super) const COLUMNS: [&str; 8] = [
+/// Names of the columns that every segment has, in file order; those of the topic's schema follow.
+pub(crate) const COLUMNS: [&str; 8] = [
     "partition",
     "offset",
     "ingest_ts",
@@ -33,11 +34,17 @@ pub(super) const VALUE: usize = 5;
 
 /// Encoded bytes of one row group: what a writer holds in memory and a reader can skip.
 const ROW_GROUP_BYTES: usize = 32 << 20;
+/// How often a bloom filter says yes for a key that isn't there.
+const BLOOM_FALSE: f64 = 0.01;
+/// Distinct keys of a row group that a bloom filter has room for while it grows; it is folded to what is
+/// there when it is written.
+const BLOOM_KEYS: u64 = 1 << 20;
 /// The version of these columns, in the file's metadata.
 const FORMAT: &str = "1";
 
-/// The Arrow schema of a segment.
-pub(super) fn schema(format: Format) -> Arc<Schema> {
+/// The Arrow schema that a segment is written with. That keys and values are views is of no matter to the
+/// file, which doesn't keep it.
+pub(super) fn schema(settings: &TopicSettings) -> Arc<Schema> {
     let [
         partition,
         offset,
@@ -49,20 +56,27 @@ pub(super) fn schema(format: Format) -> Arc<Schema> {
         commit,
     ] = COLUMNS;
     let time = || DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    let value_type = match format {
-        Format::Json => DataType::Utf8,
-        Format::Bytes => DataType::Binary,
+    let value_type = match settings.format {
+        Format::Json => DataType::Utf8View,
+        Format::Bytes => DataType::BinaryView,
     };
-    Arc::new(Schema::new(vec![
+    let mut fields = vec![
         Field::new(partition, DataType::Int32, false),
         Field::new(offset, DataType::Int64, false),
         Field::new(ingest_ts, time(), false),
         Field::new(event_ts, time(), false),
-        Field::new(key, DataType::Binary, true),
+        Field::new(key, DataType::BinaryView, true),
         Field::new(value, value_type, true),
         Field::new(headers, DataType::List(header()), false),
         Field::new(commit, DataType::Int64, false),
-    ]))
+    ];
+    fields.extend(
+        settings
+            .schema
+            .iter()
+            .flat_map(|schema| typed::fields(schema)),
+    );
+    Arc::new(Schema::new(fields))
 }
 
 /// One element of the column `headers`.
@@ -83,8 +97,8 @@ pub(super) fn header_fields() -> Fields {
 }
 
 /// Encodings as measured: zstd 1 is as small as higher levels here and faster; deltas shrink rising
-/// numbers to nothing; a dictionary pays only for keys; statistics over values help nobody.
-pub(super) fn properties() -> Result<WriterProperties> {
+/// numbers to nothing; a dictionary pays for keys and typed columns; statistics over values help nobody.
+pub(super) fn properties(settings: &TopicSettings) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(1).map_err(|error| Error::internal(error.to_string()))?;
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
@@ -93,6 +107,20 @@ pub(super) fn properties() -> Result<WriterProperties> {
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned());
+    for property in settings
+        .schema
+        .iter()
+        .flat_map(|schema| schema.properties())
+    {
+        let column = ColumnPath::new(vec![property.name.clone()]);
+        properties = properties.set_column_dictionary_enabled(column, true);
+    }
+    if settings.bloom {
+        let key = ColumnPath::from("key");
+        properties = properties
+            .set_column_bloom_filter_fpp(key.clone(), BLOOM_FALSE)
+            .set_column_bloom_filter_max_ndv(key, BLOOM_KEYS);
+    }
     for rising in ["partition", "offset", "ingest_ts", "event_ts", "commit"] {
         properties =
             properties.set_column_encoding(ColumnPath::from(rising), Encoding::DELTA_BINARY_PACKED);

@@ -1,3 +1,6 @@
+mod columns;
+mod kept;
+
 use super::*;
 use crate::{Format, ReadLimit, TimeOf, Topic, TopicSettings};
 use bytes::Bytes;
@@ -167,7 +170,7 @@ impl Backend for Counting {
 struct Stored {
     memory: Arc<MemoryObjects>,
     counting: Arc<Counting>,
-    objects: Objects,
+    segments: Segments,
     meta: SegmentMeta,
 }
 
@@ -192,7 +195,7 @@ async fn store(format: Format, batches: &[Batch]) -> Stored {
     Stored {
         memory,
         counting,
-        objects,
+        segments: Segments::new(objects, 0, None),
         meta,
     }
 }
@@ -203,7 +206,9 @@ impl Stored {
         let mut seen = Vec::new();
         loop {
             let got = full(
-                &read(&self.objects, &self.meta, from, limit)
+                &self
+                    .segments
+                    .read(&self.meta, from, limit)
                     .await
                     .expect("read"),
             );
@@ -276,7 +281,7 @@ proptest! {
             assert_eq!(Some(meta.min_ingest), events.iter().map(|e| e.ingest).min());
             assert_eq!(Some(meta.max_ingest), events.iter().map(|e| e.ingest).max());
 
-            assert_eq!(full(&read(&stored.objects, meta, 0, ALL).await.expect("read")), events);
+            assert_eq!(full(&stored.segments.read(meta, 0, ALL).await.expect("read")), events);
             let from = from.index(usize::try_from(meta.end - meta.first).expect("small") + 1) as u64 + meta.first;
             let expected: Vec<_> = events.iter().filter(|e| e.offset >= from).cloned().collect();
             let limit = ReadLimit { events: limit.0, bytes: limit.1 };
@@ -284,7 +289,7 @@ proptest! {
 
             let time_at = events[cut].time;
             for time in [time, time_at, events[cut].ingest, i64::MIN] {
-                let find = |time_of| offset_at(&stored.objects, meta, from, Timestamp::from_micros(time), time_of);
+                let find = |time_of| stored.segments.offset_at(meta, from, Timestamp::from_micros(time), time_of);
                 let by_event = expected.iter().find(|e| e.time >= time).map(|e| e.offset);
                 assert_eq!(find(TimeOf::Event).await.expect("found"), by_event);
                 let by_ingest = expected.iter().find(|e| e.ingest >= time).map(|e| e.offset);
@@ -311,7 +316,9 @@ async fn a_read_from_the_middle_fetches_little() {
             bytes: 100_000,
         };
         let got = full(
-            &read(&stored.objects, &stored.meta, from, limit)
+            &stored
+                .segments
+                .read(&stored.meta, from, limit)
                 .await
                 .expect("read"),
         );
@@ -323,7 +330,9 @@ async fn a_read_from_the_middle_fetches_little() {
         assert!(requests <= 12, "{requests} requests from {from}");
     }
     assert_eq!(
-        read(&stored.objects, &stored.meta, 205_000, ALL)
+        stored
+            .segments
+            .read(&stored.meta, 205_000, ALL)
             .await
             .expect("read")
             .len(),
@@ -361,7 +370,9 @@ async fn row_groups_are_crossed_and_gaps_skipped() {
         let mut at = from;
         while seen.len() < expected.len() {
             let got = full(
-                &read(&stored.objects, &stored.meta, at, limit)
+                &stored
+                    .segments
+                    .read(&stored.meta, at, limit)
                     .await
                     .expect("read"),
             );
@@ -371,7 +382,9 @@ async fn row_groups_are_crossed_and_gaps_skipped() {
         assert!(seen[..expected.len()] == expected[..], "from {from}");
     }
     let late = Timestamp::from_micros(299_998_000);
-    let found = offset_at(&stored.objects, &stored.meta, 0, late, TimeOf::Event)
+    let found = stored
+        .segments
+        .offset_at(&stored.meta, 0, late, TimeOf::Event)
         .await
         .expect("found");
     assert_eq!(found, Some(300_000));
@@ -429,7 +442,9 @@ async fn damage_is_an_error_that_names_the_segment() {
     let events = plain(0, 500, 50);
     let stored = store(Format::Json, &[batch(&events)]).await;
     let good = stored.memory.tamper("a.parquet", None).expect("stored");
-    let gone = read(&stored.objects, &stored.meta, 0, ALL)
+    let gone = stored
+        .segments
+        .read(&stored.meta, 0, ALL)
         .await
         .expect_err("gone");
     assert_eq!(gone.kind, ErrorKind::Corrupt);
@@ -441,7 +456,7 @@ async fn damage_is_an_error_that_names_the_segment() {
         bad[at] ^= 0x55;
         stored.memory.tamper("a.parquet", Some(bad.into()));
         // Never a panic; what can't be read says where.
-        if let Err(error) = read(&stored.objects, &stored.meta, 0, ALL).await {
+        if let Err(error) = stored.segments.read(&stored.meta, 0, ALL).await {
             assert_eq!(error.kind, ErrorKind::Corrupt);
             assert!(error.detail.contains("a.parquet"), "{error}");
             damaged += 1;
@@ -452,7 +467,9 @@ async fn damage_is_an_error_that_names_the_segment() {
         .memory
         .tamper("a.parquet", Some(good.slice(..good.len() - 9)));
     assert_eq!(
-        read(&stored.objects, &stored.meta, 0, ALL)
+        stored
+            .segments
+            .read(&stored.meta, 0, ALL)
             .await
             .expect_err("cut")
             .kind,

@@ -1,11 +1,9 @@
 //! Packed rows in, one Parquet file out.
 
-use super::{SegmentMeta, schema};
+use super::typed::Typed;
+use super::{SegmentMeta, columns, schema};
 use crate::{Format, Topic};
-use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
-use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -14,7 +12,7 @@ use std::io::BufWriter;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_types::{Batch, Error, ErrorKind, Result, RowView};
+use tidemill_types::{Batch, Error, ErrorKind, Result};
 
 /// Rows turned into columns at a time.
 const ROWS: usize = 4096;
@@ -58,9 +56,9 @@ impl SegmentWriter {
             })
             .and_then(|()| File::create_new(path))
             .map_err(|error| not_written(&error).at(path.display()))?;
-        let schema = schema::schema(topic.settings.format);
+        let schema = schema::schema(&topic.settings);
         let options = ArrowWriterOptions::new()
-            .with_properties(schema::properties()?)
+            .with_properties(schema::properties(&topic.settings)?)
             .with_skip_arrow_metadata(true);
         let writer =
             ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
@@ -88,20 +86,23 @@ impl SegmentWriter {
                 bytes += batch.head(to).bytes();
                 to += 1;
             }
-            self.write_rows(batch, from..to, bytes)?;
+            self.write_rows(batch, from..to)?;
             from = to;
         }
         Ok(())
     }
 
-    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>, bytes: usize) -> Result<()> {
-        let mut columns = Columns::with_capacity(rows.len(), bytes);
+    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>) -> Result<()> {
         for row in rows.clone() {
             self.see(batch, row)?;
-            columns.push(batch, row)?;
         }
         self.events += rows.len() as u64;
-        let arrays = columns.finish(self.partition, self.text)?;
+        let mut arrays = columns::of(batch, rows.clone(), self.partition, self.text)?;
+        if let Some(schema) = &self.topic.settings.schema {
+            let mut typed = Typed::new(schema, rows.len());
+            rows.for_each(|row| typed.push(batch.get(row).row.value));
+            arrays.extend(typed.finish());
+        }
         let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
             Error::internal(format!("columns of a segment don't fit together: {error}"))
         })?;
@@ -167,94 +168,6 @@ impl SegmentWriter {
             min_ingest: seen.ingest.start,
             max_ingest: seen.ingest.end,
         })
-    }
-}
-
-/// Columns in the making; grown in place, nothing is allocated per event.
-struct Columns {
-    offset: Vec<i64>,
-    ingest: Vec<i64>,
-    time: Vec<i64>,
-    commit: Vec<i64>,
-    key: BinaryBuilder,
-    value: BinaryBuilder,
-    headers: ListBuilder<StructBuilder>,
-}
-
-impl Columns {
-    fn with_capacity(rows: usize, bytes: usize) -> Self {
-        let numbers = || Vec::with_capacity(rows);
-        let headers = StructBuilder::new(
-            schema::header_fields(),
-            vec![
-                Box::new(StringBuilder::new()),
-                Box::new(BinaryBuilder::new()),
-            ],
-        );
-        Self {
-            offset: numbers(),
-            ingest: numbers(),
-            time: numbers(),
-            commit: numbers(),
-            key: BinaryBuilder::with_capacity(rows, 0),
-            value: BinaryBuilder::with_capacity(rows, bytes),
-            headers: ListBuilder::with_capacity(headers, rows).with_field(schema::header()),
-        }
-    }
-
-    fn push(&mut self, batch: &Batch, row: usize) -> Result<()> {
-        let event = batch.get(row);
-        self.offset.push(event.offset.cast_signed());
-        self.ingest.push(event.ingest_time.micros());
-        self.time.push(event.row.time.micros());
-        self.commit.push(event.commit.0.cast_signed());
-        self.key.append_option(event.row.key);
-        self.value.append_option(event.row.value);
-        self.push_headers(event.row)?;
-        self.headers.append(true);
-        Ok(())
-    }
-
-    fn push_headers(&mut self, row: RowView<'_>) -> Result<()> {
-        let mut rest = row.headers;
-        while !rest.as_bytes().is_empty() {
-            let header = rest.next();
-            let builder = self.headers.values();
-            let (name, value) = header
-                .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
-            if let Some(names) = builder.field_builder::<StringBuilder>(0) {
-                names.append_value(name);
-            }
-            if let Some(values) = builder.field_builder::<BinaryBuilder>(1) {
-                values.append_value(value);
-            }
-            builder.append(true);
-        }
-        Ok(())
-    }
-
-    /// The arrays in the order of the schema.
-    fn finish(mut self, partition: u32, text: bool) -> Result<Vec<ArrayRef>> {
-        let rows = self.offset.len();
-        let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
-        let value: ArrayRef = match text {
-            true => {
-                let (offsets, bytes, nulls) = self.value.finish().into_parts();
-                let text = StringArray::try_new(offsets, bytes, nulls);
-                Arc::new(text.map_err(|error| Error::invalid(NOT_TEXT, error.to_string()))?)
-            }
-            false => Arc::new(self.value.finish()),
-        };
-        Ok(vec![
-            Arc::new(Int32Array::from(vec![partition.cast_signed(); rows])),
-            Arc::new(Int64Array::from(self.offset)),
-            Arc::new(time(self.ingest)),
-            Arc::new(time(self.time)),
-            Arc::new(self.key.finish()),
-            value,
-            Arc::new(self.headers.finish()),
-            Arc::new(Int64Array::from(self.commit)),
-        ])
     }
 }
 

@@ -68,7 +68,8 @@ impl World {
             return Err(format!("{at:?} is archived up to nowhere: {range:?}"));
         }
         if let Some(below) = start.checked_sub(1) {
-            let reading = read::read(shard, &self.objects, at, below, MUCH);
+            let segments = self.segments();
+            let reading = read::read(shard, &segments, at, below, MUCH);
             match self.runtime.block_on(reading) {
                 Err(error) if error.kind == ErrorKind::OutOfRange => {}
                 other => return Err(format!("{at:?} below its start {start}: {other:?}")),
@@ -213,8 +214,9 @@ impl World {
         limit: ReadLimit,
     ) -> Result<Vec<Seen>, String> {
         let (mut from, mut all) = (start, Vec::new());
+        let segments = self.segments();
         loop {
-            let reading = read::read(shard, &self.objects, at, from, limit);
+            let reading = read::read(shard, &segments, at, from, limit);
             let read = match self.runtime.block_on(reading) {
                 Ok(read) => read,
                 // No answer from the bucket: ask again.

@@ -13,23 +13,29 @@ use tidemill_types::{ByteSize, ErrorKind, PartitionId};
 
 /// How the topic of a run is kept.
 pub(super) fn topic_settings(random: &Random) -> TopicSettings {
-    let cleanups = [Cleanup::Delete, Cleanup::Compact, Cleanup::CompactDelete];
+    let cleanups = [
+        Cleanup::Delete,
+        Cleanup::Delete,
+        Cleanup::Compact,
+        Cleanup::CompactDelete,
+    ];
     let ages = [
+        None,
         None,
         Some(Duration::from_millis(4)),
         Some(Duration::from_millis(12)),
     ];
-    let sizes = [None, None, Some(ByteSize(0)), Some(ByteSize(6000))];
+    let sizes = [None, None, None, Some(ByteSize(0)), Some(ByteSize(6000))];
     let pick = |choices: u64| usize::try_from(random.below(choices)).expect("small");
     let retention = Retention {
-        age: ages[pick(3)],
-        bytes: sizes[pick(4)],
-        hold_for: ages[pick(3)],
+        age: ages[pick(4)],
+        bytes: sizes[pick(5)],
+        hold_for: ages[pick(4)],
         tombstone_age: Duration::from_millis([0, 5, 1000][pick(3)]),
     };
     TopicSettings {
         partitions: PARTITIONS,
-        cleanup: cleanups[pick(3)],
+        cleanup: cleanups[pick(4)],
         retention,
         ..TopicSettings::default()
     }
@@ -40,6 +46,8 @@ pub(super) fn topic_settings(random: &Random) -> TopicSettings {
 pub(super) struct Taken {
     pub(super) compacted: u64,
     pub(super) retained: u64,
+    /// Segments less by merging.
+    pub(super) merged: usize,
 }
 
 impl World {
@@ -184,6 +192,44 @@ impl World {
         self.taken.compacted += taken;
         self.trace.push(format!("compact: {taken} events"));
         self.after(dies)
+    }
+
+    pub(super) fn merge(&mut self) -> Result<(), String> {
+        if self.pick(2) == 0 {
+            // The day is over.
+            self.clock.advance(86_400_000_000);
+        }
+        if !self.flush_all()? {
+            return Ok(());
+        }
+        let dies = self.perhaps_dies();
+        let mut before = 0;
+        if let Some(running) = &self.running {
+            // What is sealed can be merged; whether that works doesn't matter here.
+            let _ = self
+                .runtime
+                .block_on(running.keeper.seal_all(&running.shard));
+            before = self.segment_count();
+            let done = self.runtime.block_on(running.keeper.merge(&running.shard));
+            match done {
+                Err(error) if error.kind != ErrorKind::Unavailable => {
+                    return Err(error.to_string());
+                }
+                _ => {}
+            }
+        }
+        let less = before.saturating_sub(self.segment_count());
+        self.taken.merged += less;
+        self.trace.push(format!("merge: {less} segments less"));
+        self.after(dies)
+    }
+
+    fn segment_count(&self) -> usize {
+        let topics = self.shard().all_topics();
+        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        partitions
+            .map(|partition| lock(partition).segments().len())
+            .sum()
     }
 
     fn sealed_events(&self) -> u64 {

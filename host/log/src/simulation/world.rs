@@ -140,7 +140,7 @@ impl World {
 
     fn step(&mut self) -> Result<(), String> {
         self.move_clock(1000);
-        match self.random.below(38) {
+        match self.random.below(42) {
             0..=9 => self.commit(),
             31..=34 => self.once(),
             35 => self.outlive(),
@@ -171,6 +171,7 @@ impl World {
             23 => self.truncate(),
             24 => self.retain(),
             25..=27 => self.compact(),
+            38..=41 => self.merge(),
             28 => self.keep(),
             29 if self.pick(3) == 0 => self.delete_topic(),
             _ => {
@@ -197,9 +198,11 @@ impl World {
             segment_bytes: ByteSize(1500),
             segment_age: Duration::from_secs(1),
             snapshot_bytes: ByteSize(4 << 10),
+            merge_bytes: ByteSize([0, 6000, 1 << 20][self.pick(3)]),
             compaction_interval: Duration::from_secs(1),
             compaction_percent: [0, 30, 100][self.pick(3)],
             compaction_bytes: ByteSize([0, 200, 1 << 20][self.pick(3)]),
+            reading_bytes: ByteSize([0, 1 << 20][self.pick(2)]),
             reserve_bytes: ByteSize(4 << 10),
             idempotency_window: Duration::from_micros(KEY_WINDOW.unsigned_abs()),
             ..Settings::default()
@@ -514,6 +517,11 @@ impl World {
             .expect("running between steps")
             .shard
             .clone()
+    }
+
+    pub(super) fn segments(&self) -> crate::segment::Segments {
+        let running = self.running.as_ref().expect("running between steps");
+        running.keeper.segments().clone()
     }
 
     pub(super) fn pick(&self, choices: usize) -> usize {

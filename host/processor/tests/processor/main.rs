@@ -21,5 +21,6 @@ mod host;
 mod keeping;
 mod kept;
 mod life;
+mod schemas;
 mod snapshots;
 mod timers;

@@ -71,6 +71,7 @@ keys! {
         storage.request_timeout, request_time, |v: &Duration| quoted(format_duration(*v));
     "storage.attempts", "How often a request to object storage is made before its failure is told; pauses between grow, by lot, from 100ms to 5s.",
         storage.attempts, attempts, u32::to_string;
+    "storage.cache_bytes", "Local disk, in the data directory, for what is read of segments when storage isn't a folder. 0B: none.", storage.cache_bytes, bytes, quoted;
 
     "log.journal_file_bytes", "Size of one journal file.", log.journal_file_bytes, bytes, quoted;
     "log.tail_bytes", "Events kept in memory for readers.", log.tail_bytes, bytes, quoted;
@@ -78,13 +79,16 @@ keys! {
     "log.segment_bytes", "A partition with this much unsealed is sealed into a segment.", log.segment_bytes, bytes, quoted;
     "log.segment_age", "A partition whose oldest unsealed event is this old is sealed.", log.segment_age, duration, |v: &Duration| quoted(format_duration(*v));
     "log.snapshot_bytes", "Bytes of journal after which a snapshot of the state is taken.", log.snapshot_bytes, bytes, quoted;
-    "log.compaction_interval", "How often compaction looks for something to do.",
+    "log.merge_bytes", "Small segments are merged, in topics that aren't compacted, until they have this much or a UTC day; of a topic's retention at most a quarter. 0B: never.",
+        log.merge_bytes, bytes, quoted;
+    "log.compaction_interval", "How often compaction and merging look for something to do.",
         log.compaction_interval, pause, |v: &Duration| quoted(format_duration(*v));
     "log.compaction_percent", "A partition of a compacted topic is compacted when this part of its segments' bytes, in percent, came since the last time.",
         log.compaction_percent, percent, u32::to_string;
     "log.compaction_bytes", "Memory for the keys of one compaction; what doesn't fit is left for the next.", log.compaction_bytes, bytes, quoted;
     "log.journal_bytes", "With this much journal that can't be cut, because object storage is away, appends are refused; 0B: only the disk bounds it.",
         log.journal_bytes, bytes, quoted;
+    "log.reading_bytes", "Memory for footers and decoded events of segments, for those who read on or read the same.", log.reading_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
     "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;

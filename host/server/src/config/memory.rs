@@ -13,7 +13,7 @@ struct Share {
     of: fn(&mut Config) -> &mut ByteSize,
 }
 
-const SHARES: [Share; 8] = [
+const SHARES: [Share; 9] = [
     Share {
         name: "log.tail_bytes",
         part: 8,
@@ -44,6 +44,12 @@ const SHARES: [Share; 8] = [
         part: 16,
         times: 1,
         of: |config| &mut config.log.compaction_bytes,
+    },
+    Share {
+        name: "log.reading_bytes",
+        part: 16,
+        times: 1,
+        of: |config| &mut config.log.reading_bytes,
     },
     Share {
         name: "log.producer_bytes",

@@ -1,27 +1,40 @@
 //! What an append is answered with.
 
-use super::rows::Refusal;
+use super::rows::{Refusal, Rows};
 use crate::body::json_text_answer;
 use crate::problem::Problem;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use std::fmt::Write;
-use tidemill_log::{AckMode, Written};
+use tidemill_log::{AckMode, Topic, Written};
 
 /// Where events landed, over all frames of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Landed {
     /// Events.
     pub(crate) count: u64,
+    /// Events that went to the topic's dead letters.
+    pub(crate) dead_lettered: u64,
     /// First and last offset by partition, in order.
     partitions: Vec<Written>,
 }
 
 impl Landed {
     /// Adds what one frame brought.
-    pub(crate) fn add(&mut self, count: usize, written: &[Written]) {
-        self.count += count as u64;
-        for written in written {
+    pub(crate) fn add(&mut self, topic: &Topic, rows: &Rows, written: &[Written]) {
+        self.add_counted(topic, (rows.heads.len(), rows.letters.len()), written);
+    }
+
+    /// The same of so many events and dead letters.
+    pub(crate) fn add_counted(
+        &mut self,
+        topic: &Topic,
+        (events, letters): (usize, usize),
+        written: &[Written],
+    ) {
+        self.count += events as u64;
+        self.dead_lettered += letters as u64;
+        for written in written.iter().filter(|it| it.at.topic == topic.id) {
             match self
                 .partitions
                 .binary_search_by_key(&written.at.partition, |known| known.at.partition)
@@ -80,6 +93,9 @@ pub(crate) fn accepted(
     out.push('{');
     landed.write(&mut out);
     let _ = write!(out, ",\"ack\":\"{}\"", ack_name(ack));
+    if landed.dead_lettered > 0 {
+        let _ = write!(out, ",\"dead_lettered\":{}", landed.dead_lettered);
+    }
     if refused > 0 {
         let listed: Vec<_> = refusals.iter().map(Refusal::to_json).collect();
         let _ = write!(

@@ -6,7 +6,8 @@ use super::rows::{Place, Row, Rows, Wrong};
 use super::times::read_time;
 use crate::problem::{Answer, Problem};
 use std::borrow::Cow;
-use tidemill_log::{Format, TimeUnit};
+use std::sync::Arc;
+use tidemill_log::{Format, OnMismatch, Schema, TimeUnit};
 use tidemill_types::partition_of_key;
 
 /// Where keys come from when an event doesn't name its own.
@@ -46,6 +47,8 @@ pub(crate) struct Intake {
     pub(crate) sticky: u32,
     /// Whether events without key are refused: the topic is compacted by key.
     pub(crate) keyed: bool,
+    /// What values have to fit, if that is checked.
+    pub(crate) schema: Option<Arc<Schema>>,
 }
 
 /// A key on its way into a row: its place in the payload and its partition.
@@ -62,8 +65,10 @@ impl Intake {
     ) -> Answer<()> {
         let index = rows.seen;
         rows.seen += 1;
-        match self.json_row(rows, text, at) {
-            Ok((row, partition)) => Ok(rows.push(row, partition)?),
+        let row = self.json_row(rows, text, at);
+        let checked = row.and_then(|row| Ok((row, self.fitting(Some(text.as_bytes()))?)));
+        match checked {
+            Ok(((row, partition), wrong)) => Ok(rows.push(row, partition, wrong)?),
             Err(wrong) => {
                 rows.refuse(index, line, wrong);
                 Ok(())
@@ -132,6 +137,23 @@ impl Intake {
                 }
                 Err(reason) => Err(Wrong::at(pointer, reason)),
             },
+        }
+    }
+
+    /// Whether a value fits the topic's schema: refused if it doesn't, or what is wrong with it if it goes
+    /// to the dead letters. A tombstone always fits.
+    pub(crate) fn fitting(&self, value: Option<&[u8]>) -> Result<Option<Wrong>, Wrong> {
+        let (Some(schema), Some(value)) = (&self.schema, value) else {
+            return Ok(None);
+        };
+        let Err(mismatch) = schema.check(value) else {
+            return Ok(None);
+        };
+        let wrong = Wrong::at(mismatch.pointer, mismatch.reason);
+        match schema.on_mismatch() {
+            OnMismatch::Reject => Err(wrong),
+            OnMismatch::DeadLetter => Ok(Some(wrong)),
+            OnMismatch::Null => Ok(None),
         }
     }
 

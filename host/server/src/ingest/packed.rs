@@ -127,7 +127,11 @@ fn take_row(intake: &Intake, rows: &mut Rows, mut head: RowHead, payload: &[u8])
         .has(RowFlags::KEY)
         .then(|| slice(head.key_at, head.key_len));
     let partition = Rows::partition(key, intake.partitions, intake.sticky);
-    rows.push_head(head, partition)?;
+    let value = slice(head.value_at, head.value_len);
+    match intake.fitting((!head.flags.has(RowFlags::TOMBSTONE)).then_some(value)) {
+        Ok(wrong) => rows.push_head(head, partition, wrong)?,
+        Err(wrong) => rows.refuse(index, None, wrong),
+    }
     Ok(())
 }
 
@@ -154,7 +158,7 @@ pub(super) fn take_raw(intake: &Intake, rows: &mut Rows, body: &[u8]) -> Answer<
         ))
     })();
     match taken {
-        Ok((row, partition)) => Ok(rows.push(row, partition)?),
+        Ok((row, partition)) => Ok(rows.push(row, partition, None)?),
         Err(wrong) => {
             rows.refuse(0, None, wrong);
             Ok(())

@@ -11,7 +11,7 @@ use crate::body::Encoding;
 use crate::problem::{Answer, Problem};
 use crate::query::Params;
 use axum::http::{HeaderMap, header, request::Parts};
-use tidemill_log::{Format, TimeFrom, TimeUnit, Topic};
+use tidemill_log::{Format, OnMismatch, TimeFrom, TimeUnit, Topic};
 
 /// Form of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +79,10 @@ impl Plan {
                 .and_then(|terms| terms.partition())
                 .unwrap_or_else(|| app.sticky_partition(settings.partitions)),
             keyed: settings.cleanup.compacts(),
+            schema: settings
+                .schema
+                .clone()
+                .filter(|schema| schema.on_mismatch() != OnMismatch::Null),
         };
         Ok(Self {
             form,

@@ -43,6 +43,14 @@ impl Wrong {
     }
 }
 
+/// An event that goes to the topic's dead letters.
+pub(crate) struct Letter {
+    pub(crate) head: RowHead,
+    /// The partition it would have gone to.
+    pub(crate) partition: u32,
+    pub(crate) wrong: Wrong,
+}
+
 /// Where bytes lie in the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place {
@@ -74,6 +82,8 @@ pub(crate) struct Rows {
     pub(crate) heads: Vec<RowHead>,
     /// Partition of each row.
     pub(crate) partitions: Vec<u32>,
+    /// Events for the dead letters, in order.
+    pub(crate) letters: Vec<Letter>,
     /// Refused events, the first of them.
     pub(crate) refusals: Vec<Refusal>,
     /// How many were refused.
@@ -126,20 +136,26 @@ impl Rows {
         *self.fixed_key.insert(place)
     }
 
-    /// Adds an event.
+    /// Adds an event; to the dead letters if something is wrong with it.
     ///
     /// # Errors
     /// `too-large` when one append can't hold it any more.
-    pub(crate) fn push(&mut self, row: Row, partition: u32) -> Result<()> {
-        self.push_head(head_of(row)?, partition)
+    pub(crate) fn push(&mut self, row: Row, partition: u32, wrong: Option<Wrong>) -> Result<()> {
+        self.push_head(head_of(row)?, partition, wrong)
     }
 
-    /// Adds an event whose head is known.
+    /// Adds an event whose head is known; to the dead letters if something is wrong with it.
     ///
     /// # Errors
     /// `too-large` when one append can't hold it any more.
-    pub(crate) fn push_head(&mut self, head: RowHead, partition: u32) -> Result<()> {
-        let whole = self.body_len + self.extra.len() + (self.heads.len() + 1) * ROW_HEAD_BYTES;
+    pub(crate) fn push_head(
+        &mut self,
+        head: RowHead,
+        partition: u32,
+        wrong: Option<Wrong>,
+    ) -> Result<()> {
+        let rows = self.heads.len() + self.letters.len() + 1;
+        let whole = self.body_len + self.extra.len() + rows * ROW_HEAD_BYTES;
         if whole > limits::FRAME_BYTES {
             let most = limits::FRAME_BYTES >> 20;
             let detail = format!(
@@ -148,9 +164,23 @@ impl Rows {
             return Err(Error::new(ErrorKind::TooLarge, "too-large", detail));
         }
         self.bytes += head.bytes() as u64;
-        self.heads.push(head);
-        self.partitions.push(partition);
+        match wrong {
+            None => {
+                self.heads.push(head);
+                self.partitions.push(partition);
+            }
+            Some(wrong) => self.letters.push(Letter {
+                head,
+                partition,
+                wrong,
+            }),
+        }
         Ok(())
+    }
+
+    /// Whether there is nothing to append.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.letters.is_empty()
     }
 
     /// Notes a refused event.

@@ -4,6 +4,7 @@
 use super::answer::{Landed, accepted, refused};
 use super::forms::{Each, take_lines};
 use super::intake::Intake;
+use super::letters::Letters;
 use super::rows::{Refusal, Rows};
 use super::{acknowledge, commit, count, off_path};
 use crate::app::App;
@@ -11,11 +12,13 @@ use crate::body::BodyReader;
 use crate::problem::{Answer, Problem};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tidemill_log::{Ticket, Topic, Written};
+use tidemill_log::{OnMismatch, Ticket, Topic, Written};
 use tidemill_types::limits;
 
 /// A chunk is cut at a line border beyond this.
 const CHUNK_BYTES: usize = 1 << 20;
+/// The same where any line may become a dead letter, which has headers many times as long as it.
+const LETTERS_CHUNK_BYTES: usize = 128 << 10;
 /// Chunks that may be on their way to the disk.
 const IN_FLIGHT: usize = 4;
 /// What has arrived is committed after such a pause, so that a slow sender's events are seen.
@@ -58,6 +61,7 @@ pub(super) async fn append(
 /// A chunk on its way to the disk.
 struct Chunk {
     events: usize,
+    letters: usize,
     /// Lines of the body up to its end.
     lines: u64,
     /// Key, value and header bytes.
@@ -90,12 +94,16 @@ impl Flow<'_> {
         let mut more = true;
         while more {
             let mut draft = self.app.log.draft();
-            let payload = draft.payload(CHUNK_BYTES + (64 << 10));
+            let payload = draft.payload(self.chunk_bytes() + (64 << 10));
             payload.append(&mut self.unfinished_line);
             more = self.fill(payload).await?;
             let rows = self.take(payload)?;
-            if !rows.heads.is_empty() {
+            if !rows.is_empty() {
+                let letters = Letters::of(self.app, self.topic, &rows.letters, payload).await?;
                 draft.append_in_place(self.topic.id, &rows.heads, &rows.partitions)?;
+                if let Some(letters) = letters {
+                    letters.add_to(&mut draft)?;
+                }
                 let mut ticket = commit(self.app, draft).await?;
                 if let Some(hold) = self.reader.hold() {
                     hold.shrink(self.unfinished_line.len());
@@ -103,6 +111,7 @@ impl Flow<'_> {
                 let written = std::mem::take(&mut ticket.written);
                 self.in_flight.push_back(Chunk {
                     events: rows.heads.len(),
+                    letters: rows.letters.len(),
                     lines: self.lines,
                     bytes: rows.bytes,
                     written,
@@ -113,10 +122,17 @@ impl Flow<'_> {
                 self.oldest_lands().await?;
             }
         }
-        match (self.landed.count, self.refused) {
+        match (self.landed.count + self.landed.dead_lettered, self.refused) {
             (0, 0) => Err(Problem::because("empty-body", "The body holds no event.")),
             (0, _) => Err(self.refusal()),
             _ => Ok(()),
+        }
+    }
+
+    fn chunk_bytes(&self) -> usize {
+        match self.intake.schema.as_ref().map(|it| it.on_mismatch()) {
+            Some(OnMismatch::DeadLetter) => LETTERS_CHUNK_BYTES,
+            _ => CHUNK_BYTES,
         }
     }
 
@@ -124,13 +140,13 @@ impl Flow<'_> {
     async fn fill(&mut self, payload: &mut Vec<u8>) -> Answer<bool> {
         loop {
             let border = memchr::memrchr(b'\n', payload).map(|at| at + 1);
-            let enough = payload.len() >= CHUNK_BYTES;
+            let enough = payload.len() >= self.chunk_bytes();
             if enough && let Some(border) = border {
                 self.unfinished_line.extend_from_slice(&payload[border..]);
                 payload.truncate(border);
                 return Ok(true);
             }
-            if payload.len() > CHUNK_BYTES + self.intake.event_bytes {
+            if payload.len() > self.chunk_bytes() + self.intake.event_bytes {
                 let detail = format!(
                     "line {} has more than {} bytes; an event may have {}",
                     self.lines + 1,
@@ -188,9 +204,10 @@ impl Flow<'_> {
             return Ok(());
         };
         acknowledge(self.topic, chunk.ticket).await?;
-        self.landed.add(chunk.events, &chunk.written);
+        let counted = (chunk.events, chunk.letters);
+        self.landed.add_counted(self.topic, counted, &chunk.written);
         self.durable_lines = chunk.lines;
-        count(self.app, chunk.events, chunk.bytes);
+        count(self.app, chunk.events + chunk.letters, chunk.bytes);
         Ok(())
     }
 
@@ -202,7 +219,7 @@ impl Flow<'_> {
             }
         }
         self.reader.drain().await;
-        if self.landed.count == 0 {
+        if self.landed.count + self.landed.dead_lettered == 0 {
             return problem;
         }
         Box::new(

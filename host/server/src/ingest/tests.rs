@@ -32,6 +32,7 @@ fn intake(key: KeyFrom, time: TimeSource) -> Intake {
         continue_on_error: false,
         sticky: 3,
         keyed: false,
+        schema: None,
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn take(
     let index = rows.seen;
     rows.seen += 1;
     match row(intake, rows, text, at) {
-        Ok((row, partition)) => Ok(rows.push(row, partition)?),
+        Ok((row, partition, wrong)) => Ok(rows.push(row, partition, wrong)?),
         Err(wrong) => {
             rows.refuse(index, line, wrong);
             Ok(())
@@ -86,7 +86,10 @@ pub(super) fn take(
     }
 }
 
-fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, u32), Wrong> {
+/// A row, its partition, and what is wrong with it if it is for the dead letters.
+type Checked = (Row, u32, Option<Wrong>);
+
+fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<Checked, Wrong> {
     // The depth is checked before anything recursive reads the text.
     pick(text, None, None).map_err(Wrong::event)?;
     let event: TypedEvent<'_> =
@@ -140,6 +143,8 @@ fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, 
     };
     intake.has_key(key.is_some())?;
     let partition = explicit_partition(intake, &event)?.unwrap_or(partition);
+    let is_value = !matches!(body, Body::Tombstone);
+    let wrong = intake.fitting(is_value.then_some(inner.as_bytes()))?;
     let (value, headers_at) = place(rows, &body, text, at, headers.is_empty());
     let mut written = 0;
     for (name, value) in &headers {
@@ -156,6 +161,7 @@ fn row(intake: &Intake, rows: &mut Rows, text: &str, at: usize) -> Result<(Row, 
             headers_at,
         },
         partition,
+        wrong,
     ))
 }
 

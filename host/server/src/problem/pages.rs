@@ -61,6 +61,13 @@ pub(crate) const PAGES: &[Page] = &[
     ),
     page_of(
         400,
+        "invalid-schema",
+        "schema not understood",
+        "A topic's schema says something that isn't checked, or its columns can't be; the detail says where.",
+        "Leave out what isn't checked: at the top there may be type, properties and required, and of a property its type and, of a string, format \"date-time\".",
+    ),
+    page_of(
+        400,
         "invalid-time",
         "not a time",
         "A time is not RFC 3339, such as 2013-01-01T10:15:00Z.",
@@ -217,7 +224,7 @@ pub(crate) const PAGES: &[Page] = &[
         409,
         "setting-fixed",
         "setting can't be changed",
-        "Of an existing topic only the retention can be changed.",
+        "Of an existing topic only the retention can be changed, and properties that may be absent can be added to its schema.",
         "Create another topic with the settings you need.",
     ),
     page_of(
@@ -317,6 +324,13 @@ pub(crate) const PAGES: &[Page] = &[
         "headers too large",
         "The request's headers together are larger than 32 KiB.",
         "Send fewer or shorter headers.",
+    ),
+    page_of(
+        503,
+        "cache-failed",
+        "local cache can't be used",
+        "The folder cache/segments in the data directory can't be emptied or made, so the host doesn't start.",
+        "Give the host the right to write there, or set storage.cache_bytes = \"0B\".",
     ),
     page_of(
         503,

@@ -1,10 +1,15 @@
 //! A topic's settings as they are asked for and shown.
 
+use super::schema::{self, SchemaRequest};
 use crate::ingest::{Pointer, ack_name};
 use crate::problem::{Answer, Problem};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidemill_log::{AckMode, Cleanup, Format, Retention, TimeFrom, TimeUnit, Topic, TopicSettings};
+use std::sync::Arc;
+use tidemill_log::{
+    AckMode, Cleanup, Format, OnMismatch, Retention, Schema, TimeFrom, TimeUnit, Topic,
+    TopicSettings,
+};
 use tidemill_types::{ByteSize, format_duration, limits, parse_duration};
 
 /// What a request to create a topic says; everything is optional.
@@ -19,6 +24,8 @@ pub(super) struct TopicRequest {
     retention: RetentionRequest,
     cleanup: Option<String>,
     ack: Option<String>,
+    schema: Option<SchemaRequest>,
+    bloom: Option<bool>,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -56,6 +63,8 @@ pub(super) struct TopicChange {
     time: Option<Value>,
     cleanup: Option<Value>,
     ack: Option<Value>,
+    bloom: Option<Value>,
+    schema: Option<SchemaRequest>,
     #[serde(default)]
     retention: RetentionRequest,
 }
@@ -64,11 +73,11 @@ fn given<'t, D: serde::Deserializer<'t>>(json: D) -> Result<Option<Option<String
     Option::deserialize(json).map(Some)
 }
 
-fn wrong(setting: &str, why: impl std::fmt::Display) -> Box<Problem> {
+pub(super) fn wrong(setting: &str, why: impl std::fmt::Display) -> Box<Problem> {
     Problem::because("invalid-setting", format!("{setting}: {why}"))
 }
 
-fn one_of<T: Copy>(setting: &str, text: &str, choices: &[(&str, T)]) -> Answer<T> {
+pub(super) fn one_of<T: Copy>(setting: &str, text: &str, choices: &[(&str, T)]) -> Answer<T> {
     let found = choices
         .iter()
         .find(|(name, _)| *name == text)
@@ -94,7 +103,7 @@ const UNITS: [(&str, TimeUnit); 5] = [
     ("ns", TimeUnit::Nanos),
 ];
 
-fn name_of<T: PartialEq>(value: &T, choices: &[(&'static str, T)]) -> &'static str {
+pub(super) fn name_of<T: PartialEq>(value: &T, choices: &[(&'static str, T)]) -> &'static str {
     choices
         .iter()
         .find(|(_, known)| known == value)
@@ -145,6 +154,11 @@ impl TopicRequest {
             ack: self
                 .ack
                 .map_or(Ok(default.ack), |text| one_of("ack", &text, &ACKS))?,
+            schema: self
+                .schema
+                .map(|asked| asked.check(format, OnMismatch::Reject).map(Arc::new))
+                .transpose()?,
+            bloom: self.bloom.unwrap_or(default.bloom),
         })
     }
 }
@@ -236,8 +250,8 @@ impl RetentionRequest {
 }
 
 impl TopicChange {
-    /// The retention asked for; other settings may be named only as they are.
-    pub(super) fn check(self, now: &TopicSettings) -> Answer<Retention> {
+    /// The retention and the schema asked for; other settings may be named only as they are.
+    pub(super) fn check(self, now: &TopicSettings) -> Answer<(Retention, Option<Schema>)> {
         let shown = settings_json(now);
         let named = [
             ("partitions", self.partitions),
@@ -246,15 +260,23 @@ impl TopicChange {
             ("time", self.time),
             ("cleanup", self.cleanup),
             ("ack", self.ack),
+            ("bloom", self.bloom),
         ];
         for (field, asked) in named {
             if asked.is_some_and(|asked| asked != shown[field]) {
-                let detail =
-                    format!("{field} of an existing topic can't be changed; retention can.");
+                let detail = format!(
+                    "{field} of an existing topic can't be changed; retention and schema can."
+                );
                 return Err(Problem::because("setting-fixed", detail));
             }
         }
-        self.retention.over(now.retention)
+        let before = now.schema.as_ref();
+        let before = before.map_or(OnMismatch::Reject, |schema| schema.on_mismatch());
+        let schema = self
+            .schema
+            .map(|asked| asked.check(now.format, before))
+            .transpose()?;
+        Ok((self.retention.over(now.retention)?, schema))
     }
 }
 
@@ -293,6 +315,8 @@ fn settings_json(settings: &TopicSettings) -> Value {
         },
         "cleanup": name_of(&settings.cleanup, &CLEANUPS),
         "ack": ack_name(settings.ack),
+        "schema": settings.schema.as_deref().map(schema::to_json),
+        "bloom": settings.bloom,
     })
 }
 
@@ -307,6 +331,8 @@ pub(super) fn differences(one: &TopicSettings, other: &TopicSettings) -> Vec<&'s
         "retention",
         "cleanup",
         "ack",
+        "schema",
+        "bloom",
     ];
     fields
         .into_iter()

@@ -23,7 +23,9 @@ fn settings_are_shown_as_they_are_asked_for() {
         "partitions": 4, "format": "json", "key": "/carrier",
         "time": {"from": "value", "pointer": "/time_hour", "unit": "ms"},
         "retention": {"age": "7d", "bytes": "10GiB", "hold_for": "1d", "tombstone_age": "2h"},
-        "cleanup": "compact+delete", "ack": "memory"
+        "cleanup": "compact+delete", "ack": "memory", "bloom": true,
+        "schema": {"on_mismatch": "dead-letter",
+                   "json": {"type": "object", "properties": {"carrier": {"type": "string"}}}}
     });
     let mut expected = asked.clone();
     expected["name"] = json!("t");
@@ -87,6 +89,22 @@ fn wrong_settings_are_refused_by_name() {
             "cleanup: \"all\" is none of delete, compact, compact+delete",
         ),
         (json!({"ack": "object"}), "ack"),
+        (
+            json!({"schema": {"json": {"type": "array"}}}),
+            "the schema can't be used at /type",
+        ),
+        (
+            json!({"format": "bytes", "schema": {"json": {}}}),
+            "schema: goes with format \"json\" only",
+        ),
+        (
+            json!({"schema": {"json": {}, "on_mismatch": "drop"}}),
+            "schema.on_mismatch: \"drop\" is none of reject, dead-letter, null",
+        ),
+        (
+            json!({"schema": {"on_mismatch": "null"}}),
+            "missing field `json`",
+        ),
     ] {
         let refusal = check(request.clone()).expect_err(&request.to_string());
         assert!(refusal.contains(says), "{request}: {refusal}");
@@ -98,7 +116,8 @@ fn only_retention_changes() {
     let now = check(json!({"partitions": 2, "retention": {"age": "1d", "bytes": "1GiB"}})).unwrap();
     let change = |request: Value| -> Result<Retention, &'static str> {
         let change: TopicChange = serde_json::from_value(request).unwrap();
-        change.check(&now).map_err(|problem| problem.code)
+        let checked = change.check(&now).map_err(|problem| problem.code);
+        checked.map(|(retention, _)| retention)
     };
     let age = |text| tidemill_types::parse_duration(text).ok();
     assert_eq!(
@@ -133,6 +152,27 @@ fn only_retention_changes() {
         change(json!({"retention": {"age": "x"}})),
         Err("invalid-setting")
     );
+}
+
+#[test]
+fn a_schema_may_grow() {
+    let schema = |names: &[&str]| {
+        let properties: serde_json::Map<_, _> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"type": "string"})))
+            .collect();
+        json!({"json": {"type": "object", "properties": properties}})
+    };
+    let now = check(json!({"schema": schema(&["a"])})).unwrap();
+    let change = |request: Value| {
+        let change: TopicChange = serde_json::from_value(request).unwrap();
+        change.check(&now).map_err(|problem| problem.code)
+    };
+    let (_, more) = change(json!({"schema": schema(&["a", "b"])})).unwrap();
+    more.unwrap().follows(now.schema.as_deref()).expect("grown");
+    let (_, none) = change(json!({"bloom": false})).unwrap();
+    assert_eq!(none, None);
+    assert_eq!(change(json!({"bloom": true})).err(), Some("setting-fixed"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod functions;
 mod ingest;
 mod keeping;
 mod reads;
+mod schemas;
 mod storage;
 mod streams;
 mod terms;

@@ -9,7 +9,8 @@ async fn a_topics_life() {
     assert_eq!(host.get("/v1/topics").await.ok(), json!({"topics": []}));
     let asked = json!({
         "partitions": 2, "format": "json", "key": "/k", "time": {"from": "value", "pointer": "/t", "unit": "ms"},
-        "retention": {"age": "7d", "bytes": "10GiB", "hold_for": null, "tombstone_age": "1d"}, "cleanup": "delete", "ack": "fsync"
+        "retention": {"age": "7d", "bytes": "10GiB", "hold_for": null, "tombstone_age": "1d"}, "cleanup": "delete", "ack": "fsync",
+        "schema": null, "bloom": false
     });
     let created = host.put("/v1/topics/flights", asked.to_string()).await;
     assert_eq!(created.status, 201);

@@ -148,6 +148,10 @@ impl Place {
             self.log.seal().await.expect("sealed");
         } else if step.get("compact").is_some() {
             self.log.compact().await.expect("compacted");
+        } else if step.get("merge").is_some() {
+            self.log.merge().await.expect("merged");
+        } else if let Some(segments) = number("segments") {
+            assert_eq!(self.segments() as u64, segments);
         } else if step.get("retain").is_some() {
             self.retain().await;
         } else if let Some(seconds) = number("advance_s") {
@@ -333,16 +337,95 @@ async fn read_over_and_over(log: Log, at: PartitionId, until: u64) {
     }
 }
 
-/// Appending, sealing, truncating, compacting and reading, all at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_go_on_while_segments_are_replaced() {
-    let place = Place::new(Cleanup::Compact, Retention::default()).await;
+async fn readers_go_on_while_segments_are_compacted() {
+    let place = replaced(Cleanup::Compact).await;
+    place.log.compact().await.expect("compacted");
+    let (seen, next) = place.read(place.start()).await;
+    assert_eq!((seen.len(), next), (30, 2000), "one event of each key");
+    assert_eq!(place.segments(), 1, "merged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_go_on_while_segments_are_merged() {
+    let mut place = replaced(Cleanup::Delete).await;
+    let start = place.start();
+    let all: Vec<String> = (start..2000)
+        .map(|n| format!("{n}:{}={n}", n % 30))
+        .collect();
+    assert_eq!(place.read(start).await, (all.clone(), 2000));
+    place.clock.advance(86_400_000_000);
+    place.log.merge().await.expect("merged");
+    assert_eq!(place.segments(), 1, "the day is over");
+    assert_eq!(place.read(start).await, (all.clone(), 2000));
+    place.reopen().await;
+    assert_eq!(place.read(start).await, (all, 2000));
+}
+
+#[tokio::test]
+async fn merges_of_many_partitions_are_one_manifest() {
+    let place = Place::new(Cleanup::Delete, Retention::default()).await;
+    let many = topic(&place.log, "many", 8).await;
+    for _ in 0..2 {
+        for partition in 0..8 {
+            let ticket = append(&place.log, many, partition, &values(0..10)).await;
+            ticket.durable().await.expect("durable");
+        }
+        place.log.seal().await.expect("sealed");
+    }
+    place.clock.advance(86_400_000_000);
+    let manifests = || {
+        let folder = place.dir.path().join("objects/manifests/0");
+        std::fs::read_dir(folder).map_or(0, Iterator::count)
+    };
+    let before = manifests();
+    place.log.merge().await.expect("merged");
+    assert_eq!(place.log.stats().segments, 8);
+    assert_eq!(manifests(), before + 1);
+    for partition in 0..8 {
+        let at = PartitionId {
+            topic: many,
+            partition,
+        };
+        assert_eq!(read_all(&place.log, at, MUCH).await.len(), 20);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_text_is_merged_as_bytes() {
+    let place = Place::new(Cleanup::Delete, Retention::default()).await;
+    for value in [&b"1"[..], b"\xff", b"2", b"3"] {
+        let mut rows = PackedRows::default();
+        rows.push(Timestamp::from_micros(0), Some(b"k"), Some(value), [])
+            .expect("fits");
+        let mut draft = Draft::new();
+        draft.append(place.at.topic, &rows, &[0]).expect("fits");
+        let ticket = place.log.commit(draft).map_err(|(error, _)| error);
+        ticket.expect("taken").durable().await.expect("durable");
+        place.log.seal().await.expect("sealed");
+    }
+    place.clock.advance(86_400_000_000);
+    place.log.merge().await.expect("merged");
+    assert_eq!(place.segments(), 1);
+    let read = place.log.read(place.at, 0, MUCH).await.expect("read");
+    let events = read.batches.iter().flat_map(|batch| batch.iter());
+    let values: Vec<_> = events
+        .map(|event| event.row.value.map(<[u8]>::to_vec))
+        .collect();
+    assert_eq!(values[1].as_deref(), Some(&b"\xff"[..]));
+    assert_eq!(values.len(), 4);
+}
+
+/// Appending, sealing, truncating, compacting or merging, and reading, all at the same time.
+async fn replaced(cleanup: Cleanup) -> Place {
+    let place = Place::new(cleanup, Retention::default()).await;
     let reader = tokio::spawn(read_over_and_over(place.log.clone(), place.at, 2000));
     let compactor = tokio::spawn({
         let (log, at) = (place.log.clone(), place.at);
         async move {
             while log.range(at).expect("there").archived_end < 2000 {
                 log.compact().await.expect("compacted");
+                log.merge().await.expect("merged");
                 tokio::task::yield_now().await;
             }
         }
@@ -362,8 +445,5 @@ async fn readers_go_on_while_segments_are_replaced() {
     }
     reader.await.expect("the reader");
     compactor.await.expect("the compactor");
-    place.log.compact().await.expect("compacted");
-    let (seen, next) = place.read(place.start()).await;
-    assert_eq!((seen.len(), next), (30, 2000), "one event of each key");
-    assert_eq!(place.segments(), 1, "merged");
+    place
 }

@@ -1,0 +1,145 @@
+//! Packed rows as columns. Keys and values aren't copied: their columns are views into the payload.
+
+use super::schema;
+use super::writer::NOT_TEXT;
+use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder, make_view};
+use arrow_array::{
+    ArrayRef, BinaryViewArray, Int32Array, Int64Array, ListArray, RecordBatch, StringViewArray,
+    StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use std::ops::Range;
+use std::sync::Arc;
+use tidemill_types::{Batch, Error, Result, RowFlags};
+
+/// The columns of some rows in the order of the schema, without those of the topic's own.
+///
+/// # Errors
+/// `Invalid` with code [`NOT_TEXT`] when values are to be `text` and one isn't; `Corrupt`.
+pub(super) fn of(
+    batch: &Batch,
+    rows: Range<usize>,
+    partition: u32,
+    text: bool,
+) -> Result<Vec<ArrayRef>> {
+    let count = rows.len();
+    let numbers = || Vec::with_capacity(count);
+    let (mut offsets, mut ingested, mut commits, mut times) =
+        (numbers(), numbers(), numbers(), numbers());
+    let (mut keys, mut values) = (Views::new(count), Views::new(count));
+    let mut headers = 0_usize;
+    let payload = batch.payload();
+    for row in rows.clone() {
+        let head = batch.head(row);
+        offsets.push(batch.offset(row).cast_signed());
+        ingested.push(batch.ingest_time(row).micros());
+        commits.push(batch.commit(row).0.cast_signed());
+        times.push(head.time);
+        let has_key = head.flags.has(RowFlags::KEY);
+        keys.push(payload, head.key_at, head.key_len, has_key)?;
+        let has_value = !head.flags.has(RowFlags::TOMBSTONE);
+        values.push(payload, head.value_at, head.value_len, has_value)?;
+        headers += head.headers_len as usize;
+    }
+    let buffer: Arc<[Buffer]> = Arc::new([Buffer::from(payload.clone())]);
+    let value: ArrayRef = match text {
+        true => {
+            let (views, nulls) = values.finish();
+            let text = StringViewArray::try_new(views, buffer.clone(), nulls);
+            Arc::new(text.map_err(|error| Error::invalid(NOT_TEXT, error.to_string()))?)
+        }
+        false => Arc::new(values.into_binary(&buffer)?),
+    };
+    let headers: ArrayRef = match headers {
+        0 => Arc::new(no_headers(count)?),
+        _ => Arc::new(list_of_headers(batch, rows)?),
+    };
+    let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
+    Ok(vec![
+        Arc::new(Int32Array::from(vec![partition.cast_signed(); count])),
+        Arc::new(Int64Array::from(offsets)),
+        Arc::new(time(ingested)),
+        Arc::new(time(times)),
+        Arc::new(keys.into_binary(&buffer)?),
+        value,
+        headers,
+        Arc::new(Int64Array::from(commits)),
+    ])
+}
+
+/// Where parts of a payload lie.
+struct Views {
+    views: Vec<u128>,
+    nulls: NullBufferBuilder,
+}
+
+impl Views {
+    fn new(count: usize) -> Self {
+        Self {
+            views: Vec::with_capacity(count),
+            nulls: NullBufferBuilder::new(count),
+        }
+    }
+
+    fn push(&mut self, payload: &[u8], at: u32, len: u32, is_there: bool) -> Result<()> {
+        if !is_there {
+            self.views.push(0);
+            self.nulls.append_null();
+            return Ok(());
+        }
+        let part = payload.get(at as usize..at as usize + len as usize);
+        let part = part.ok_or_else(|| Error::corrupt("an event points outside its payload"))?;
+        self.views.push(make_view(part, 0, at));
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn finish(mut self) -> (ScalarBuffer<u128>, Option<arrow_buffer::NullBuffer>) {
+        (self.views.into(), self.nulls.finish())
+    }
+
+    fn into_binary(self, buffer: &Arc<[Buffer]>) -> Result<BinaryViewArray> {
+        let (views, nulls) = self.finish();
+        BinaryViewArray::try_new(views, buffer.clone(), nulls).map_err(apart)
+    }
+}
+
+fn no_headers(count: usize) -> Result<ListArray> {
+    let fields = arrow_schema::Schema::new(schema::header_fields());
+    let none = StructArray::from(RecordBatch::new_empty(Arc::new(fields)));
+    let ends = OffsetBuffer::new_zeroed(count);
+    ListArray::try_new(schema::header(), ends, Arc::new(none), None).map_err(apart)
+}
+
+fn list_of_headers(batch: &Batch, rows: Range<usize>) -> Result<ListArray> {
+    let header = StructBuilder::new(
+        schema::header_fields(),
+        vec![
+            Box::new(StringBuilder::new()),
+            Box::new(BinaryBuilder::new()),
+        ],
+    );
+    let mut list = ListBuilder::with_capacity(header, rows.len()).with_field(schema::header());
+    for row in rows {
+        let mut rest = batch.get(row).row.headers;
+        while !rest.as_bytes().is_empty() {
+            let (name, value) = rest
+                .next()
+                .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
+            let builder = list.values();
+            if let Some(names) = builder.field_builder::<StringBuilder>(0) {
+                names.append_value(name);
+            }
+            if let Some(values) = builder.field_builder::<BinaryBuilder>(1) {
+                values.append_value(value);
+            }
+            builder.append(true);
+        }
+        list.append(true);
+    }
+    Ok(list.finish())
+}
+
+fn apart(error: arrow_schema::ArrowError) -> Error {
+    Error::internal(format!("columns of a segment don't fit together: {error}"))
+}

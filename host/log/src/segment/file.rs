@@ -1,0 +1,253 @@
+//! An opened segment: where its events lie, and its columns decoded.
+
+use super::fetch::Fetch;
+use super::{SegmentMeta, schema};
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use parquet::DecodeResult;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::statistics::Statistics;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tidemill_types::{Error, Result};
+
+/// Bytes at the end of a file that are fetched at once: footer and page index of most segments.
+const TAIL_BYTES: u64 = 64 << 10;
+/// Rows decoded at a time.
+const ROWS: usize = 1024;
+/// Pages are decoded together until they have this many event bytes, or rows.
+pub(super) const UNIT_BYTES: usize = 1 << 20;
+/// See [`UNIT_BYTES`].
+const UNIT_ROWS: usize = 16 << 10;
+
+/// What is decoded together: whole pages of values.
+pub(super) struct Unit {
+    /// Rows of the row group.
+    pub(super) rows: Range<usize>,
+    /// Bytes of their values.
+    pub(super) bytes: usize,
+}
+
+/// An opened segment.
+pub(super) struct File<'a> {
+    fetch: &'a Fetch,
+    meta: &'a SegmentMeta,
+    footer: Arc<ParquetMetaData>,
+}
+
+/// Fetches and reads a footer with its page index.
+pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<ParquetMetaData> {
+    let range = meta.bytes.saturating_sub(TAIL_BYTES)..meta.bytes;
+    let tail = fetch.ranges(meta, std::slice::from_ref(&range)).await?;
+    let mut decoder = guard(meta, || {
+        let mut decoder = ParquetMetaDataPushDecoder::try_new(meta.bytes)?
+            .with_page_index_policy(PageIndexPolicy::Required);
+        decoder.push_ranges(vec![range], tail)?;
+        Ok(decoder)
+    })?;
+    loop {
+        match guard(meta, || decoder.try_decode())? {
+            DecodeResult::Data(footer) => return Ok(footer),
+            DecodeResult::NeedsData(ranges) => {
+                let bytes = fetch.ranges(meta, &ranges).await?;
+                guard(meta, || decoder.push_ranges(ranges, bytes))?;
+            }
+            DecodeResult::Finished => return Err(corrupt(meta, "it has no footer")),
+        }
+    }
+}
+
+impl<'a> File<'a> {
+    pub(super) fn new(
+        fetch: &'a Fetch,
+        meta: &'a SegmentMeta,
+        footer: Arc<ParquetMetaData>,
+    ) -> Self {
+        Self {
+            fetch,
+            meta,
+            footer,
+        }
+    }
+
+    /// Number of row groups.
+    /// What its pages come to when they are unpacked.
+    pub(super) fn unpacked_bytes(&self) -> u64 {
+        let groups = self.footer.row_groups().iter();
+        groups
+            .map(|group| group.total_byte_size().max(0).cast_unsigned())
+            .sum()
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.footer.num_row_groups()
+    }
+
+    /// Rows of a row group.
+    pub(super) fn rows(&self, group: usize) -> usize {
+        usize::try_from(self.footer.row_group(group).num_rows()).unwrap_or(0)
+    }
+
+    /// Least and greatest of a column of integers.
+    pub(super) fn bounds(&self, group: usize, column: usize) -> Result<(i64, i64)> {
+        let column = self.footer.row_group(group).columns().get(column);
+        match column.and_then(|column| column.statistics()) {
+            Some(Statistics::Int64(values)) => {
+                values.min_opt().copied().zip(values.max_opt().copied())
+            }
+            _ => None,
+        }
+        .ok_or_else(|| corrupt(self.meta, "it has no statistics of its offsets and times"))
+    }
+
+    /// Row group and row of the first event from an offset on.
+    pub(super) async fn locate(&self, from: u64) -> Result<Option<(usize, usize)>> {
+        for group in 0..self.groups() {
+            let (first, last) = self.bounds(group, schema::OFFSET)?;
+            let (first, last) = (first.cast_unsigned(), last.cast_unsigned());
+            if last < from {
+                continue;
+            }
+            let before = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+            if before == 0 || (last - first).checked_add(1) == Some(self.rows(group) as u64) {
+                return Ok(Some((group, before)));
+            }
+            return self.search(group, from).await.map(|row| Some((group, row)));
+        }
+        Ok(None)
+    }
+
+    /// The row of the first event from an offset on, where there are gaps between offsets.
+    async fn search(&self, group: usize, from: u64) -> Result<usize> {
+        let mut row = self.page_of(group, from);
+        let rows = row..self.rows(group);
+        self.decode(group, rows, &[schema::COLUMNS[schema::OFFSET]], |columns| {
+            let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
+            let offsets = offsets
+                .ok_or_else(|| Error::corrupt("it has other columns"))?
+                .values();
+            let before = offsets.partition_point(|offset| offset.cast_unsigned() < from);
+            row += before;
+            Ok(before == offsets.len())
+        })
+        .await?;
+        Ok(row)
+    }
+
+    /// First row of the page in which the first event from an offset on lies.
+    fn page_of(&self, group: usize, from: u64) -> usize {
+        let index = self.footer.page_index_for_row_group(group);
+        let Some((ColumnIndexMetaData::INT64(offsets), pages)) = index
+            .column_index(schema::OFFSET)
+            .zip(index.page_locations(schema::OFFSET))
+        else {
+            return 0;
+        };
+        let last = offsets
+            .max_values()
+            .partition_point(|last| last.cast_unsigned() < from);
+        pages
+            .get(last)
+            .and_then(|page| usize::try_from(page.first_row_index).ok())
+            .unwrap_or(0)
+    }
+
+    /// The units of a row group, in order.
+    pub(super) fn units(&self, group: usize) -> Result<Vec<Unit>> {
+        let rows = self.rows(group);
+        let index = self.footer.page_index_for_row_group(group);
+        let value = index.offset_index(schema::VALUE);
+        let value =
+            value.ok_or_else(|| corrupt(self.meta, "it has no page index of its values"))?;
+        let unsigned = |n: i64| usize::try_from(n).unwrap_or(0);
+        let sizes = value.unencoded_byte_array_data_bytes();
+        let (mut units, mut from, mut bytes) = (Vec::new(), 0, 0);
+        let starts = value.page_locations().iter();
+        let starts = starts.map(|page| unsigned(page.first_row_index));
+        for (page, end) in starts.skip(1).chain([rows]).enumerate() {
+            if end < from || end > rows {
+                return Err(corrupt(self.meta, CONTRADICTION));
+            }
+            bytes += sizes
+                .and_then(|sizes| sizes.get(page))
+                .map_or(0, |size| unsigned(*size));
+            if end > from && (bytes >= UNIT_BYTES || end - from >= UNIT_ROWS || end == rows) {
+                let rows = from..end;
+                units.push(Unit { rows, bytes });
+                (from, bytes) = (end, 0);
+            }
+        }
+        Ok(units)
+    }
+
+    /// Decodes some rows of a row group and hands them on until `each` has enough.
+    pub(super) async fn decode(
+        &self,
+        group: usize,
+        rows: Range<usize>,
+        columns: &[&str],
+        mut each: impl FnMut(&RecordBatch) -> Result<bool>,
+    ) -> Result<()> {
+        let all = self.rows(group);
+        let rows = rows.start..rows.end.min(all);
+        if rows.is_empty() {
+            return Err(corrupt(self.meta, CONTRADICTION));
+        }
+        let selection = RowSelection::from(vec![
+            RowSelector::skip(rows.start),
+            RowSelector::select(rows.len()),
+            RowSelector::skip(all - rows.end),
+        ]);
+        let mut decoder = guard(self.meta, || {
+            let builder = ParquetPushDecoderBuilder::try_new_decoder(self.footer.clone())?;
+            let schema = self.footer.file_metadata().schema_descr();
+            let wanted = (0..schema.num_columns())
+                .filter(|leaf| columns.contains(&schema.get_column_root(*leaf).name()));
+            builder
+                .with_row_groups(vec![group])
+                .with_row_selection(selection)
+                .with_projection(ProjectionMask::leaves(schema, wanted.collect::<Vec<_>>()))
+                .with_batch_size(ROWS.min(rows.len()).max(1))
+                .build()
+        })?;
+        loop {
+            match guard(self.meta, || decoder.try_decode())? {
+                DecodeResult::Data(columns) => {
+                    if !each(&columns).map_err(|error| error.at(&self.meta.path))? {
+                        return Ok(());
+                    }
+                }
+                DecodeResult::NeedsData(ranges) => {
+                    let bytes = self.fetch.ranges(self.meta, &ranges).await?;
+                    guard(self.meta, || decoder.push_ranges(ranges, bytes))?;
+                }
+                DecodeResult::Finished => return Ok(()),
+            }
+        }
+    }
+}
+
+const CONTRADICTION: &str = "its row groups and its page index contradict each other";
+
+/// Runs the decoder on bytes that may be damaged: its errors and its panics say so.
+fn guard<T>(
+    meta: &SegmentMeta,
+    decode: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
+) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(corrupt(meta, &error.to_string())),
+        Err(_) => Err(corrupt(meta, "its bytes make no sense")),
+    }
+}
+
+/// The error for a segment that isn't what was written.
+pub(super) fn corrupt(meta: &SegmentMeta, what: &str) -> Error {
+    Error::corrupt(format!("segment {:?} can't be read: {what}", meta.path))
+}
