@@ -127,7 +127,7 @@ proptest! {
             merge_all(&mut all, FULL, 0);
         }
         let waiting = all.iter().filter(|(it, _)| it.bytes < FULL).count();
-        prop_assert!(waiting <= 40, "{waiting} small ones wait");
+        prop_assert!(waiting <= 60, "{waiting} small ones wait");
         merge_all(&mut all, FULL, 1);
         let metas: Vec<&SegmentMeta> = all.iter().map(|(it, _)| it).collect();
         prop_assert!(metas.windows(2).all(|two| two[0].end == two[1].first));
