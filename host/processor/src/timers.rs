@@ -52,6 +52,18 @@ impl Timers {
         self.by_name.len()
     }
 
+    /// How many are set once these changes are made.
+    pub(crate) fn len_after(&self, changes: &[TimerChange]) -> usize {
+        let mut last = BTreeMap::new();
+        for change in changes {
+            last.insert((&change.key, &change.tag), change.set.is_some());
+        }
+        last.into_iter().fold(self.len(), |len, ((key, tag), set)| {
+            let was = self.by_name.contains_key(&(key.clone(), tag.clone()));
+            len + usize::from(set && !was) - usize::from(was && !set)
+        })
+    }
+
     fn of(&mut self, clock: Clock) -> &mut BTreeSet<Turn> {
         match clock {
             Clock::Event => &mut self.event,
@@ -155,6 +167,15 @@ mod tests {
             timers.apply(change);
         }
         assert_eq!(timers.len(), 6);
+        let changes = [
+            set("a", "z", None),
+            set("a", "z", event(1)),
+            set("b", "x", None),
+            set("f", "x", event(1)),
+            set("f", "y", event(1)),
+            set("f", "z", None),
+        ];
+        assert_eq!(timers.len_after(&changes), 7);
         assert!(timers.come_before(10, 0) && timers.come_before(0, 5) && !timers.come_before(9, 4));
         assert_eq!(due(&timers, 9, 4), [""; 0]);
         assert_eq!(

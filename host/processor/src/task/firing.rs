@@ -158,6 +158,13 @@ impl Task {
         Ok(())
     }
 
+    /// Says how many timers there are with a transaction, before its position can be seen.
+    pub(super) fn announce(&self, changes: &[TimerChange]) {
+        if let Some(timers) = self.timers.as_ref().filter(|_| !changes.is_empty()) {
+            self.view.set_timers(timers.len_after(changes));
+        }
+    }
+
     /// Follows what a transaction did to timers.
     pub(super) fn follow(&mut self, changes: Vec<TimerChange>) {
         let Some(timers) = &mut self.timers else {
@@ -166,7 +173,6 @@ impl Task {
         for change in changes {
             timers.apply(change);
         }
-        self.view.set_timers(timers.len());
     }
 
     /// Timers that others in front of them have set may come before them: those left are put in front anew.

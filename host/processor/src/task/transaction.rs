@@ -116,6 +116,7 @@ impl Task {
         } else {
             &[prepared.section.as_slice()]
         };
+        self.announce(&prepared.timers);
         match self.parts.commit(prepared.draft, sections) {
             Ok(_ticket) => {
                 let timers = std::mem::take(&mut prepared.timers);
