@@ -79,9 +79,9 @@ impl S3 {
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = Command::new("kill").arg(process.id().to_string()).status();
-            let start = Instant::now();
+            let start = Patience::begins();
             while process.try_wait().is_ok_and(|ended| ended.is_none()) {
-                if start.elapsed() > PATIENCE {
+                if start.is_over() {
                     let _ = process.kill();
                 }
                 pause();
@@ -170,14 +170,10 @@ impl S3 {
     }
 
     fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
+        let start = Patience::begins();
         while !is_so(self) {
             let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            assert!(
-                start.elapsed() < PATIENCE,
-                "waited too long until {what}: {}",
-                log()
-            );
+            assert!(!start.is_over(), "waited too long until {what}: {}", log());
             pause();
         }
     }
@@ -189,6 +185,23 @@ impl S3 {
 )]
 fn pause() {
     std::thread::sleep(Duration::from_millis(50));
+}
+
+/// When a separate process has taken too long.
+struct Patience(Instant);
+
+impl Patience {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "waits for a separate process; nothing but a hang is asserted of it"
+    )]
+    fn begins() -> Self {
+        Self(Instant::now())
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.elapsed() > PATIENCE
+    }
 }
 
 /// Ports that are free as long as nobody else takes them.

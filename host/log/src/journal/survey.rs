@@ -95,6 +95,9 @@ pub(crate) fn survey(
     Ok(survey)
 }
 
+/// An open file and what is in it.
+type Whole = (Arc<dyn File>, Vec<u8>);
+
 fn spares(files: &dyn Files, dir: &Path) -> Result<usize> {
     let listed = files.list(dir);
     let listed = listed.map_err(|e| disk_error(dir, "can't be listed", &e))?;
@@ -102,7 +105,8 @@ fn spares(files: &dyn Files, dir: &Path) -> Result<usize> {
     Ok(spares.count())
 }
 
-fn read(files: &dyn Files, path: &Path) -> Result<Option<(Arc<dyn File>, Vec<u8>)>> {
+/// A file and all its bytes; `None` if it isn't there.
+fn read(files: &dyn Files, path: &Path) -> Result<Option<Whole>> {
     let failed = |e: std::io::Error| disk_error(path, "can't be read", &e);
     let file = match files.open_to_read(path) {
         Ok(file) => file,

@@ -93,7 +93,7 @@ impl World {
         let start = Timestamp::from_micros(1_700_000_000_000_000);
         let clock = Clock::manual(start);
         let patience = Patience {
-            attempts: [1, 3][usize::from(seed % 2 == 0)],
+            attempts: [1, 3][usize::from(seed.is_multiple_of(2))],
             ..Patience::NONE
         };
         let backend = faulty.backend(bucket.clone(), Random::seeded(seed));

@@ -19,7 +19,7 @@ async fn until<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
     };
     tokio::time::timeout(Duration::from_secs(60), waiting)
         .await
-        .expect("it never came to that")
+        .unwrap()
 }
 
 async fn archived(host: &TestHost) -> u64 {
