@@ -101,7 +101,10 @@ async fn every_code_is_explained() {
 async fn operators_see_what_goes_on() {
     let host = TestHost::start().await;
     assert_eq!(host.get("/livez").await.text(), "ok\n");
-    assert_eq!(host.get("/readyz").await.ok(), json!({"ready": true}));
+    assert_eq!(
+        host.get("/readyz").await.ok(),
+        json!({"ready": true, "degraded": []})
+    );
     host.put("/v1/topics/t", "").await.ok();
     host.post("t", "application/json", "[1,2,3]").await.ok();
     host.post("t", "application/json", "{")

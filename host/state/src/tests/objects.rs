@@ -82,8 +82,13 @@ async fn a_snapshot_goes_to_storage_and_back() {
         ("snapshots/00000000000000004000-abc", CommitSeq(4000))
     );
     assert_eq!(store.reflects(), CommitSeq(4000));
-    let again = store.snapshot(&objects, "abc").await.expect_err("exists");
-    assert_eq!(again.code, "object-exists");
+    let again = store.snapshot(&objects, "abc").await.expect("our own");
+    assert_eq!(again.0, path);
+    let taken = "snapshots/00000000000000004000-def";
+    let theirs = objects.create(taken, "another's".into()).await;
+    assert_eq!(theirs.expect("created"), Created::Ours);
+    let refused = store.snapshot(&objects, "def").await.expect_err("exists");
+    assert_eq!(refused.code, "object-exists");
 
     let copy = Store::open(settings(dirs[1].path()), &Metrics::default()).expect("opens");
     assert_eq!(
