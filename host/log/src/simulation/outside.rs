@@ -4,6 +4,7 @@
 use super::world::World;
 use crate::keeper::Keeper;
 use crate::open;
+use bytes::Bytes;
 use tidemill_env::objects::Faults;
 use tidemill_types::ErrorKind;
 
@@ -78,12 +79,16 @@ impl World {
         self.check()
     }
 
-    /// The manifests there are.
-    fn manifests(&self) -> Vec<String> {
+    /// The manifests there are, as they are.
+    fn manifests(&self) -> Vec<(String, Option<Bytes>)> {
         let paths = self.bucket.paths().into_iter();
-        paths
-            .filter(|path| path.starts_with("manifests/"))
-            .collect()
+        let manifests = paths.filter(|path| path.starts_with("manifests/"));
+        let read = |path: String| {
+            let body = self.bucket.tamper(&path, None);
+            self.bucket.tamper(&path, body.clone());
+            (path, body)
+        };
+        manifests.map(read).collect()
     }
 
     /// What is said of the log before a start must be what the start says: that all is well.
