@@ -21,53 +21,23 @@
     reason = "a benchmark stops at what is wrong"
 )]
 
+#[path = "support/calling.rs"]
+mod calling;
 #[path = "../../../tests/guests/component.rs"]
 mod component;
 
+use calling::{CALL, instance, pack};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use std::sync::Arc;
-use std::time::Duration;
-use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
-use tidemill_wasm::{
-    BatchPacker, Call, CallLimits, Commands, Component, HostServices, Instance, MapScan, Sandbox,
-    Settings,
-};
+use tidemill_types::{PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Commands, Component, Sandbox, Settings};
 
 const FILTER: &str = include_str!("../../../tests/guests/wat/filter.wat");
 const PASSTHROUGH: &str = include_str!("../../../tests/guests/wat/passthrough.wat");
 const BATCHES: [usize; 4] = [1, 10, 100, 256];
 
-const CALL: Call = Call {
-    input: 0,
-    partition: 0,
-    attempt: 0,
-    watermark: i64::MIN,
-    seed: 0,
-};
-
 fn main() {
     divan::main();
-}
-
-struct Nothing;
-
-impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &str {
-        "{}"
-    }
-    fn input_topic(&self, _: u32) -> Option<&str> {
-        None
-    }
 }
 
 fn compiled(fields: &str) -> (Sandbox, Component) {
@@ -80,17 +50,6 @@ fn compiled(fields: &str) -> (Sandbox, Component) {
         .compile(&component::guest("", fields))
         .expect("sound");
     (sandbox, component)
-}
-
-fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
-    let limits = CallLimits {
-        memory: ByteSize::mib(64),
-        deadline: Duration::from_secs(1),
-        output_bytes: ByteSize::mib(8),
-    };
-    sandbox
-        .instantiate(component, limits, Arc::new(Nothing))
-        .expect("an instance")
 }
 
 fn rows(events: usize) -> PackedRows {
@@ -112,20 +71,6 @@ fn rows(events: usize) -> PackedRows {
         .expect("small");
     }
     rows
-}
-
-fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
-    packer.begin(0);
-    for row in 0..rows.len() {
-        let event = Event {
-            offset: row as u64,
-            ingest_time: Timestamp::from_micros(0),
-            commit: CommitSeq(1),
-            row: rows.event(row),
-        };
-        packer.push(&event, 0);
-    }
-    packer.finish()
 }
 
 fn whole_way(bencher: Bencher<'_, '_>, events: usize, fields: &str) {

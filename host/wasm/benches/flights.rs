@@ -5,52 +5,23 @@
 
 #![expect(clippy::expect_used, reason = "a benchmark stops at what is wrong")]
 
+#[path = "support/calling.rs"]
+mod calling;
+
+use calling::{CALL, pack};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use flate2::read::GzDecoder;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
-use tidemill_wasm::{
-    BatchPacker, Call, CallLimits, Command, Commands, HostServices, Instance, MapScan, Sandbox,
-    Settings,
-};
+use tidemill_types::{PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Command, Commands, Instance, Sandbox, Settings};
 
 const BATCH: usize = 256;
 const BATCHES: usize = 32;
 
-const CALL: Call = Call {
-    input: 0,
-    partition: 0,
-    attempt: 0,
-    watermark: i64::MIN,
-    seed: 0,
-};
-
 fn main() {
     divan::main();
-}
-
-struct Nothing;
-
-impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &str {
-        "{}"
-    }
-    fn input_topic(&self, _: u32) -> Option<&str> {
-        Some("flights")
-    }
 }
 
 fn project() -> PathBuf {
@@ -74,14 +45,7 @@ fn instance(name: &str) -> Instance {
     };
     let sandbox = Sandbox::new(settings).expect("a sandbox");
     let component = sandbox.compile(&component).expect("sound");
-    let limits = CallLimits {
-        memory: ByteSize::mib(64),
-        deadline: Duration::from_secs(1),
-        output_bytes: ByteSize::mib(8),
-    };
-    sandbox
-        .instantiate(&component, limits, Arc::new(Nothing))
-        .expect("an instance")
+    calling::instance(&sandbox, &component)
 }
 
 /// Rows of January as JSON objects of texts, as `tidemill produce` sends them.
@@ -117,20 +81,6 @@ fn packed<'v>(events: impl Iterator<Item = (&'v [u8], &'v [u8])>) -> PackedRows 
             .expect("small");
     }
     rows
-}
-
-fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
-    packer.begin(0);
-    for row in 0..rows.len() {
-        let event = Event {
-            offset: row as u64,
-            ingest_time: Timestamp::from_micros(0),
-            commit: CommitSeq(1),
-            row: rows.event(row),
-        };
-        packer.push(&event, 0);
-    }
-    packer.finish()
 }
 
 fn call(instance: &mut Instance, packer: &mut BatchPacker, rows: &PackedRows) -> Vec<u8> {
