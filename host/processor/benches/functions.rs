@@ -114,12 +114,14 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
     .expect("the log opens");
     let sandbox = tidemill_wasm::Settings {
         cache_dir: Some(dir.join("cache")),
+        cache_bytes: ByteSize(0),
         instances: 16,
     };
     let sandbox = Sandbox::new(sandbox).expect("the engine starts");
     let settings = Settings {
         threads: 1,
         log_lines: 10,
+        ..Settings::default()
     };
     let processor = Processor::open(
         settings,

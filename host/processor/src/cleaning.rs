@@ -4,6 +4,7 @@
 //! A value goes once no event that is still to come can see it, for the task's committed watermark (or
 //! processing time) has reached its end; both never go back, and only durable ones count.
 
+use crate::deployment::Deployment;
 use crate::processor::Inner;
 use crate::slot::expired;
 use crate::stored::opened;
@@ -68,6 +69,7 @@ impl Passes {
 
 /// What to take away.
 pub(crate) struct Expired {
+    of: Arc<Deployment>,
     scope: Scope,
     slot: u16,
     ttl: SlotTtl,
@@ -101,10 +103,11 @@ async fn look(inner: &Weak<Inner>, passes: &mut Passes) -> bool {
         return true;
     }
     for expired in due {
-        let state = inner.parts.state.clone();
+        let (state, of) = (inner.parts.state.clone(), expired.of.clone());
         match tokio::task::spawn_blocking(move || expired.clean(&state)).await {
             Ok(Ok(removed)) if removed > 0 => {
-                tracing::debug!(removed, "expired state was taken away")
+                of.usage.expired();
+                tracing::debug!(removed, "expired state was taken away");
             }
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "expired state can't be taken away now"),
@@ -135,6 +138,7 @@ fn expired_slots(inner: &Inner) -> Vec<Expired> {
                 Clock::Processing => RECEIPT,
             };
             found.extend(until.into_iter().map(|(partition, until)| Expired {
+                of: Arc::clone(deployment),
                 scope: Scope {
                     function: deployment.function,
                     partition,

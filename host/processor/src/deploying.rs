@@ -12,6 +12,7 @@ use crate::processor::Inner;
 use crate::record::{NEXT, Record, Role, Standing, component_path, reader};
 use crate::stored::Slots;
 use crate::task::driver::park;
+use crate::usage::Usage;
 use crate::{Deploy, Deployed, KeepState};
 use check::Checked;
 use std::collections::{BTreeMap, HashMap};
@@ -64,9 +65,8 @@ pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deploye
 /// # Errors
 /// `invalid-component`.
 pub(crate) async fn compile(inner: &Inner, bytes: bytes::Bytes) -> Result<Component> {
-    let sandbox = inner.parts.sandbox.clone();
-    let compiled = tokio::task::spawn_blocking(move || sandbox.compile(&bytes)).await;
-    compiled.map_err(|_| Error::internal("the compiler panicked"))?
+    inner.settings.maxima.check_component(bytes.len())?;
+    inner.parts.compiler.upload(bytes).await
 }
 
 fn ends(inner: &Inner) -> Ends {
@@ -191,6 +191,7 @@ async fn make_topics(inner: &Inner, checked: Checked, record: &Record) -> Result
         name: manifest.name.clone(),
         version: record.version,
         slots: Slots::new(record, &manifest),
+        usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
         manifest,
         component,
         input,
@@ -318,7 +319,7 @@ pub(crate) async fn take_up(
 ) -> Result<Deployment> {
     let path = component_path(&record.digest);
     let bytes = inner.parts.objects.get(&path).await?;
-    let component = compile(inner, bytes).await?;
+    let component = inner.parts.compiler.again(bytes).await?;
     if component.digest() != record.digest {
         let digest = component.digest();
         return Err(Error::corrupt(format!(
@@ -333,18 +334,24 @@ pub(crate) async fn take_up(
         .outputs
         .iter()
         .map(|output| find(output.topic.as_str()));
-    let keyed = manifest.inputs[0].key.is_some();
+    let input = find(manifest.inputs[0].topic.as_str())?;
+    let by_key = match manifest.inputs[0].key {
+        Some(_) => Some(find(&by_key_topic(&manifest.name))?),
+        None => None,
+    };
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
         version: record.version,
         slots: Slots::new(record, manifest),
-        manifest: manifest.clone(),
+        manifest: Manifest {
+            limits: inner.settings.maxima.clamp(&manifest.limits),
+            ..manifest.clone()
+        },
         component,
-        input: find(manifest.inputs[0].topic.as_str())?,
-        by_key: keyed
-            .then(|| find(&by_key_topic(&manifest.name)))
-            .transpose()?,
+        usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
+        input,
+        by_key,
         outputs: outputs.collect::<Result<_>>()?,
         dead_letters: find(&dead_letter_topic(&manifest.name))?,
     })

@@ -2,6 +2,7 @@
 
 use crate::Manifest;
 use crate::stored::Slots;
+use crate::usage::Usage;
 use std::sync::Arc;
 use tidemill_log::Topic;
 use tidemill_types::{FunctionId, FunctionName};
@@ -29,6 +30,8 @@ pub(crate) struct Deployment {
     pub(crate) dead_letters: Arc<Topic>,
     /// What it keeps by key.
     pub(crate) slots: Slots,
+    /// How much that is.
+    pub(crate) usage: Usage,
 }
 
 impl Deployment {
@@ -46,9 +49,9 @@ impl Deployment {
 /// What one call may use.
 pub(crate) fn limits(manifest: &Manifest) -> CallLimits {
     CallLimits {
-        memory: manifest.memory,
-        deadline: manifest.deadline,
-        output_bytes: manifest.output_bytes,
+        memory: manifest.limits.memory,
+        deadline: manifest.limits.deadline,
+        output_bytes: manifest.limits.output_bytes,
     }
 }
 

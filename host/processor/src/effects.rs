@@ -31,6 +31,8 @@ pub(crate) struct Run<'a> {
     pub(crate) timers: usize,
     /// Earlier tries of the first of them.
     pub(crate) attempt: u32,
+    /// Sent events that can't be accepted, with the reason, whatever they want.
+    pub(crate) refused: BTreeMap<usize, String>,
 }
 
 /// Effects of a transaction.
@@ -39,8 +41,13 @@ pub(crate) struct Effects {
     pub(crate) outputs: Vec<(PackedRows, Vec<u32>)>,
     /// Dead letters and their partitions.
     pub(crate) letters: (PackedRows, Vec<u32>),
-    /// Changes of state.
+    /// Changes of state: the first `turns` of them take timers away that had their turn, each of the
+    /// others is what the event of the same number in `owners` wants.
     pub(crate) changes: Changes,
+    /// How many timers had their turn.
+    pub(crate) turns: usize,
+    /// The sent events that want the changes.
+    pub(crate) owners: Vec<usize>,
     /// Timers set and gone; they are among the changes of state, too.
     pub(crate) timers: Vec<TimerChange>,
     /// The task's totals after it.
@@ -97,6 +104,8 @@ impl Desk<'_> {
                 function,
                 partition: self.partition,
             }),
+            turns: 0,
+            owners: Vec::new(),
             timers: Vec::new(),
             note: self.note,
             rows: 0,
@@ -130,7 +139,10 @@ impl Desk<'_> {
             }
             match command {
                 Command::Emit(emit) => self.emit(&mut effects, pending, row, &emit)?,
-                kept => self.keep(&mut effects, pending, (run, event), kept)?,
+                kept => {
+                    self.keep(&mut effects, pending, (run, event), kept)?;
+                    effects.owners.push(event);
+                }
             }
         }
         let mut sent = (0..processed).zip(run.sent).peekable();
@@ -200,7 +212,7 @@ impl Desk<'_> {
         run: &Run<'_>,
         commands: &Commands<'_>,
     ) -> BTreeMap<usize, String> {
-        let mut refused = BTreeMap::new();
+        let mut refused = run.refused.clone();
         let mut timers = run.timers;
         for (event, command) in commands.iter() {
             let why = match command {

@@ -5,9 +5,11 @@ mod processor;
 mod report;
 
 mod manifest;
+mod maxima;
 mod record;
 mod topology;
 
+mod compiling;
 mod deploying;
 mod deployment;
 mod function;
@@ -35,10 +37,12 @@ mod services;
 mod slot;
 mod stored;
 mod timers;
+mod usage;
 
 pub use manifest::{
-    Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+    Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };
+pub use maxima::Maxima;
 pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
 pub use recovery::StateRecovery;
 pub use report::{

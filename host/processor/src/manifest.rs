@@ -37,12 +37,8 @@ pub struct Manifest {
     pub batch_bytes: ByteSize,
     /// Extra time to fill a batch.
     pub batch_wait: Duration,
-    /// Linear memory limit.
-    pub memory: ByteSize,
-    /// Time limit of a call.
-    pub deadline: Duration,
-    /// Limit of a call's answer.
-    pub output_bytes: ByteSize,
+    /// What it may use.
+    pub limits: Limits,
     /// What happens on failure.
     pub retry: Retry,
     /// The function's own configuration, as JSON text of an object.
@@ -147,6 +143,29 @@ pub struct Time {
     pub idle: Duration,
     /// Beyond it an event does not move the watermark.
     pub max_future: Duration,
+}
+
+/// What a function may use; whatever passes one of them is refused by its name and value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Linear memory of an instance.
+    pub memory: ByteSize,
+    /// Time of a call.
+    pub deadline: Duration,
+    /// Bytes of a call's answer.
+    pub output_bytes: ByteSize,
+    /// Events that a call emits.
+    pub output_events: u32,
+    /// A value of a slot, or an entry of a map.
+    pub state_value_bytes: ByteSize,
+    /// Keys and values of all state, over all partitions.
+    pub state_bytes: ByteSize,
+    /// Log lines a second.
+    pub log_lines: u32,
+    /// Bytes of log lines a second.
+    pub log_bytes: ByteSize,
+    /// Calls at a time, over all partitions; as many as there are threads if not said.
+    pub concurrency: Option<u32>,
 }
 
 /// What happens on failure.

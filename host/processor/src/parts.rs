@@ -1,5 +1,6 @@
 //! What all tasks share.
 
+use crate::compiling::Compiler;
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
 use std::sync::{PoisonError, RwLock};
@@ -15,6 +16,7 @@ pub(crate) struct Parts {
     pub(crate) log: Log,
     pub(crate) state: Store,
     pub(crate) sandbox: Sandbox,
+    pub(crate) compiler: Compiler,
     pub(crate) objects: Objects,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

@@ -2,6 +2,7 @@
 
 mod inner;
 
+use crate::compiling::Compiler;
 use crate::deployment::{by_key_topic, dead_letter_topic};
 use crate::measure::FunctionMetrics;
 use crate::parts::Parts;
@@ -9,11 +10,12 @@ use crate::pool::Pool;
 use crate::record::{Record, Standing};
 use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
-use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry, StatePage};
+use crate::{FunctionLogLine, FunctionReport, Manifest, Maxima, Start, StateEntry, StatePage};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
@@ -30,6 +32,10 @@ pub struct Settings {
     pub threads: usize,
     /// Log lines kept per function.
     pub log_lines: usize,
+    /// What functions are allowed at most.
+    pub maxima: Maxima,
+    /// How long compiling a component may take.
+    pub compile_time: Duration,
 }
 
 impl Default for Settings {
@@ -37,6 +43,8 @@ impl Default for Settings {
         Self {
             threads: 0,
             log_lines: 1000,
+            maxima: Maxima::default(),
+            compile_time: Duration::from_secs(60),
         }
     }
 }
@@ -114,7 +122,9 @@ impl Processor {
     ) -> Result<Self> {
         let pool = Pool::start(settings.threads)?;
         let metrics = FunctionMetrics::new(metrics);
+        let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
         let parts = Parts {
+            compiler,
             log,
             state,
             sandbox,

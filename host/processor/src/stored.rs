@@ -8,17 +8,21 @@
 //! timer: slot 32767, under the event key and its tag as an entry; its value is
 //!   u8 version = 1, u8 time (0 event time, 1 processing time), u8 payload (0 none, 1 some), 5 bytes 0,
 //!   i64 due, µs since 1970, the payload
+//! how much is kept on a partition: slot 32766, under the empty key
+//!   u64 bytes of keys and values, u64 by how much that may be too high
 //! ```
 //!
 //! All numbers are little endian. Event keys and entries lie in the order of their bytes.
 
 use crate::manifest::{Manifest, SlotKind};
 use crate::record::Record;
-use tidemill_types::{Error, Result, limits};
+use tidemill_types::{ByteSize, Error, Result, limits};
 use tidemill_wasm::{Clock, SlotTtl};
 
 /// The slot that timers lie in.
 pub(crate) const TIMERS: u16 = 32_767;
+/// The slot that says how much is kept.
+pub(crate) const USAGE: u16 = 32_766;
 /// Version of a timer.
 const TIMER_VERSION: u8 = 1;
 /// Bytes of a timer before its payload.
@@ -50,6 +54,8 @@ pub(crate) struct Slots {
     pub(crate) stamped: bool,
     /// Whether there are timers.
     pub(crate) timers: bool,
+    /// Numbers of all slots the function ever had.
+    pub(crate) numbers: Vec<u16>,
 }
 
 impl Slots {
@@ -72,6 +78,7 @@ impl Slots {
             list,
             stamped: record.stamped,
             timers: manifest.timers,
+            numbers: record.slots.values().copied().collect(),
         }
     }
 
@@ -233,15 +240,20 @@ impl<'v> StoredTimer<'v> {
 }
 
 /// Why a key, an entry or a value is too large, by the limit's name.
-pub(crate) fn too_large(key: &[u8], entry: Option<&[u8]>, value: &[u8]) -> Option<String> {
+pub(crate) fn too_large(
+    key: &[u8],
+    entry: Option<&[u8]>,
+    value: &[u8],
+    most: ByteSize,
+) -> Option<String> {
     let of = |what: &str, bytes: usize, limit: &str, most: usize| {
         (bytes > most).then(|| format!("{what} of {bytes} bytes passes {limit} ({most} bytes)"))
     };
     of(
         "a value",
         value.len(),
-        "STATE_VALUE_BYTES",
-        limits::STATE_VALUE_BYTES,
+        "state_value_bytes",
+        most.as_usize(),
     )
     .or_else(|| {
         let entry = entry?;
@@ -308,19 +320,20 @@ mod tests {
 
     #[test]
     fn limits_are_named_with_their_values() {
+        let most = ByteSize(limits::STATE_VALUE_BYTES as u64);
         let long = vec![0; limits::STATE_VALUE_BYTES + 1];
-        let why = too_large(b"k", None, &long).expect("too large");
-        assert!(why.contains("STATE_VALUE_BYTES (1048576 bytes)"), "{why}");
+        let why = too_large(b"k", None, &long, most).expect("too large");
+        assert!(why.contains("state_value_bytes (1048576 bytes)"), "{why}");
         assert_eq!(
-            too_large(&long, None, b"v"),
+            too_large(&long, None, b"v", most),
             None,
             "a value's key has no bound of its own"
         );
         assert!(
-            too_large(&long, Some(b"e"), b"v").is_some_and(|why| why.contains("STATE_KEY_BYTES"))
+            too_large(&long, Some(b"e"), b"v", most).is_some_and(|why| why.contains("STATE_KEY_BYTES"))
         );
         assert!(
-            too_large(b"k", Some(&long), b"v").is_some_and(|why| why.contains("ENTRY_KEY_BYTES"))
+            too_large(b"k", Some(&long), b"v", most).is_some_and(|why| why.contains("ENTRY_KEY_BYTES"))
         );
     }
 

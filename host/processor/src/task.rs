@@ -5,6 +5,7 @@
 pub(crate) mod driver;
 mod firing;
 mod invoke;
+mod keeping;
 mod repartition;
 mod skipped;
 mod transaction;
@@ -22,6 +23,7 @@ use crate::pending::Pending;
 use crate::pointer::Pointer;
 use crate::record::Role;
 use crate::timers::Timers;
+use crate::usage::Kept;
 use firing::Turned;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +56,9 @@ pub(crate) enum Slice {
     Load(Vec<Missing>),
     /// The task's timers aren't known yet: read them and hand them to [`Task::timers_read`].
     Timers,
+    /// How much state there is isn't known, or is in doubt (true): count it and hand it to
+    /// [`Task::measured`].
+    Measure(bool),
     /// State can't be read now: wait, then go on.
     Storage(Error),
     /// Too much is in flight: wait for room.
@@ -112,6 +117,8 @@ pub(crate) struct Task {
     parked: Option<Pending>,
     /// Timers that are set, once they are known.
     timers: Option<Timers>,
+    /// How much state there is, once it is known.
+    kept: Option<Kept>,
     prepared: Option<Prepared>,
     guest: invoke::Guest,
     pointer: Option<Pointer>,
@@ -166,6 +173,7 @@ impl Task {
             pending: None,
             parked: None,
             timers: None,
+            kept: None,
             prepared: None,
             guest,
             pointer,
@@ -193,6 +201,9 @@ impl Task {
     fn step(&mut self) -> Option<Slice> {
         if let Some(prepared) = self.prepared.take() {
             return self.commit(prepared);
+        }
+        if self.kept.is_none() && self.keeps() {
+            return Some(Slice::Measure(false));
         }
         let Some(pending) = &self.pending else {
             if let Some(turn) = self.fire(None) {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::{Objects, Patience};
 use tidemill_env::{Clock, Random};
+use tidemill_processor::Maxima;
 use tidemill_types::{ByteSize, Error, Result, limits};
 
 /// All settings of a host.
@@ -106,6 +107,12 @@ pub struct Functions {
     pub threads: usize,
     /// Most instances at a time in the pool.
     pub instances: u32,
+    /// Disk for compiled components.
+    pub cache_bytes: ByteSize,
+    /// How long compiling a component may take.
+    pub compile_time: Duration,
+    /// What functions are allowed at most.
+    pub maxima: Maxima,
     /// Log lines kept in memory per function.
     pub log_lines: usize,
 }
@@ -164,6 +171,9 @@ impl Default for Config {
             functions: Functions {
                 threads: 0,
                 instances: 64,
+                cache_bytes: ByteSize::mib(1024),
+                compile_time: Duration::from_secs(60),
+                maxima: Maxima::default(),
                 log_lines: 1000,
             },
             telemetry: Telemetry {

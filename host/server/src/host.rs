@@ -100,12 +100,15 @@ impl Parts {
         .await?;
         let settings = tidemill_wasm::Settings {
             cache_dir: Some(config.dir.join("cache")),
+            cache_bytes: config.functions.cache_bytes,
             instances: config.functions.instances,
         };
         let sandbox = Sandbox::new(settings)?;
         let settings = tidemill_processor::Settings {
             threads: config.functions.threads,
             log_lines: config.functions.log_lines,
+            maxima: config.functions.maxima,
+            compile_time: config.functions.compile_time,
         };
         let processor = Processor::open(
             settings,

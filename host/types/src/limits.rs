@@ -17,8 +17,16 @@ pub const READ_EVENTS: usize = 10_000;
 pub const READ_WAIT_SECONDS: u64 = 60;
 /// Most errors listed in one refusal of a batch.
 pub const LISTED_ERRORS: usize = 100;
-/// Largest component that can be uploaded.
+/// Largest component that can be uploaded, unless a host allows less.
 pub const COMPONENT_BYTES: usize = 64 << 20;
+/// Most code of all functions in a component: the compiler takes about a second and 15 MiB for each MiB.
+pub const CODE_BYTES: usize = 32 << 20;
+/// Largest function in a component: the compiler's time and memory for one grow faster than its size.
+pub const CODE_BODY_BYTES: usize = 512 << 10;
+/// Most functions in a component, for each costs the compiler something however small it is.
+pub const CODE_FUNCTIONS: usize = 200_000;
+/// Longest configuration of a function, as JSON: each instance may copy it.
+pub const CONFIG_BYTES: usize = 64 << 10;
 /// Most slots a function may declare: the packed batch carries one column entry per slot and key.
 pub const SLOTS: usize = 64;
 /// Largest value of a slot, list, or entry of a map: it travels with a batch as a whole.

@@ -29,7 +29,7 @@ mod component;
 use calling::{CALL, instance, pack};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use tidemill_types::{PackedRows, Timestamp};
+use tidemill_types::{ByteSize, PackedRows, Timestamp};
 use tidemill_wasm::{BatchPacker, Commands, Component, Sandbox, Settings};
 
 const FILTER: &str = include_str!("../../../tests/guests/wat/filter.wat");
@@ -43,6 +43,7 @@ fn main() {
 fn compiled(fields: &str) -> (Sandbox, Component) {
     let settings = Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 16,
     };
     let sandbox = Sandbox::new(settings).expect("a sandbox");

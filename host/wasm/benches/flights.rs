@@ -14,7 +14,7 @@ use divan::{Bencher, black_box};
 use flate2::read::GzDecoder;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use tidemill_types::{PackedRows, Timestamp};
+use tidemill_types::{ByteSize, PackedRows, Timestamp};
 use tidemill_wasm::{BatchPacker, Command, Commands, Instance, Sandbox, Settings};
 
 const BATCH: usize = 256;
@@ -41,6 +41,7 @@ fn instance(name: &str) -> Instance {
     let component = std::fs::read(&path).expect("`cargo run --release -- build functions` first");
     let settings = Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 2,
     };
     let sandbox = Sandbox::new(settings).expect("a sandbox");

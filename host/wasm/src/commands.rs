@@ -169,6 +169,12 @@ impl<'a> Commands<'a> {
             .map_or("", |head| head.text(self.payload))
     }
 
+    /// How many events it emits.
+    pub fn emits(&self) -> usize {
+        let is_emit = |head: &&[u8; head::BYTES]| CommandHead::read(head).op() == Some(Op::Emit);
+        self.heads.iter().filter(is_emit).count()
+    }
+
     /// All commands with the event they belong to, by event in order. State commands: at most one per
     /// key and slot, tagged with the last event that touched it.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Command<'a>)> {

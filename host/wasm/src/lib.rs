@@ -5,8 +5,9 @@
 //!
 //! ```
 //! use tidemill_wasm::{Sandbox, Settings};
+//! use tidemill_types::ByteSize;
 //!
-//! let sandbox = Sandbox::new(Settings { cache_dir: None, instances: 4 }).unwrap();
+//! let sandbox = Sandbox::new(Settings { cache_dir: None, cache_bytes: ByteSize(0), instances: 4 }).unwrap();
 //! let refused = sandbox.compile(b"\0asm\x01\0\0\0").unwrap_err();
 //! assert!(refused.detail.starts_with("core module: "));
 //! ```

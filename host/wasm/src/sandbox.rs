@@ -17,8 +17,9 @@ use guest::Guest;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use tidemill_types::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tidemill_types::{ByteSize, Error, Result};
 use wasmtime::component::InstancePre;
 
 /// Settings of the sandbox.
@@ -26,6 +27,8 @@ use wasmtime::component::InstancePre;
 pub struct Settings {
     /// Where precompiled components are kept, by digest and engine version; `None`: nowhere.
     pub cache_dir: Option<PathBuf>,
+    /// Most bytes kept there; those that weren't used for longest go first.
+    pub cache_bytes: ByteSize,
     /// Most live instances in the pool; beyond it instances come from an allocator on demand.
     pub instances: u32,
 }
@@ -39,6 +42,8 @@ pub struct Sandbox {
 struct Inner {
     engines: Engines,
     cache: Cache,
+    /// By digest, so that one component under many names is compiled and kept once.
+    loaded: Mutex<BTreeMap<String, Weak<Compiled>>>,
 }
 
 /// A checked and compiled component. Cheap to clone.
@@ -63,9 +68,14 @@ impl Sandbox {
     pub fn new(settings: Settings) -> Result<Self> {
         let engines = Engines::start(settings.instances)
             .map_err(|error| Error::internal(format!("the sandbox can't start: {error:#}")))?;
-        let cache = Cache::new(settings.cache_dir, engines.get(Allocator::Pool));
+        let engine = engines.get(Allocator::Pool);
+        let cache = Cache::new(settings.cache_dir, settings.cache_bytes, engine);
         Ok(Self {
-            inner: Arc::new(Inner { engines, cache }),
+            inner: Arc::new(Inner {
+                engines,
+                cache,
+                loaded: Mutex::default(),
+            }),
         })
     }
 
@@ -76,8 +86,11 @@ impl Sandbox {
     /// # Errors
     /// `invalid-component` with the check that failed and what to do.
     pub fn compile(&self, bytes: &[u8]) -> Result<Component> {
-        let inspected = check::inspect(bytes)?;
         let digest = format!("sha256:{:x}", Sha256::digest(bytes));
+        if let Some(inner) = self.loaded().get(&digest).and_then(Weak::upgrade) {
+            return Ok(Component { inner });
+        }
+        let inspected = check::inspect(bytes)?;
         let engine = self.inner.engines.get(Allocator::Pool);
         let component = match self.inner.cache.load(&digest, engine) {
             Some(component) => component,
@@ -94,14 +107,24 @@ impl Sandbox {
             .engines
             .link(Allocator::Pool, &component)
             .map_err(|error| check::wrong_import(&error))?;
-        Ok(Component {
-            inner: Arc::new(Compiled {
-                digest,
-                inspected,
-                pooled,
-                on_demand: OnceLock::new(),
-            }),
-        })
+        let inner = Arc::new(Compiled {
+            digest: digest.clone(),
+            inspected,
+            pooled,
+            on_demand: OnceLock::new(),
+        });
+        let mut loaded = self.loaded();
+        loaded.retain(|_, known| known.strong_count() > 0);
+        loaded.insert(digest, Arc::downgrade(&inner));
+        drop(loaded);
+        Ok(Component { inner })
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Compiled>>> {
+        self.inner
+            .loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An instance with its own memory.
@@ -157,6 +180,11 @@ impl Component {
     /// `sha256:` and 64 hexadecimal digits, of the component's bytes.
     pub fn digest(&self) -> &str {
         &self.inner.digest
+    }
+
+    /// Whether both share their machine code.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The manifest (JSON text) from the custom section `tidemill-manifest` of the component or of a

@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test stops at what is wrong")]
 #![cfg(target_os = "linux")]
 
+use tidemill_types::ByteSize;
 use tidemill_wasm::{Sandbox, Settings};
 
 /// Resident bytes of this process.
@@ -26,6 +27,7 @@ fn a_pool_of_a_thousand_instances_is_not_resident() {
     let before = resident();
     let sandbox = Sandbox::new(Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 1000,
     })
     .expect("a sandbox");

@@ -30,6 +30,7 @@ pub(crate) async fn check(
     before: Option<&Record>,
     state: KeepState,
 ) -> Result<Checked> {
+    inner.settings.maxima.check(&manifest)?;
     let input = input(inner, &manifest)?;
     own_topics(inner, &manifest, before)?;
     same_key(&manifest, before)?;

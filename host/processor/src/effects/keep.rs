@@ -121,6 +121,7 @@ impl Desk<'_> {
         for row in rows {
             let key = pending.key(row).unwrap_or_default();
             self.gone(effects, key, pending.tag(row));
+            effects.turns += 1;
         }
     }
 
@@ -145,12 +146,15 @@ impl Desk<'_> {
                 self.deployment.slots.list[usize::from(slot)].name
             )
         };
+        let most = self.deployment.manifest.limits.state_value_bytes;
         let (what, why) = match command {
-            Command::Set { slot, value } => (of(*slot), too_large(key, None, value)?),
-            Command::Put { slot, entry, value } => (of(*slot), too_large(key, Some(entry), value)?),
+            Command::Set { slot, value } => (of(*slot), too_large(key, None, value, most)?),
+            Command::Put { slot, entry, value } => {
+                (of(*slot), too_large(key, Some(entry), value, most)?)
+            }
             Command::SetTimer { tag, payload, .. } => {
                 let payload = payload.unwrap_or_default();
-                let why = too_large(key, Some(tag), payload).or_else(|| {
+                let why = too_large(key, Some(tag), payload, most).or_else(|| {
                     let (most, name) = (limits::TIMERS, "TIMERS");
                     (timers > most).then(|| {
                         format!("one more would pass {name} ({most} timers on one partition)")

@@ -1,7 +1,7 @@
 //! From a manifest's JSON to the checked [`Manifest`], every default filled in.
 
 use super::fields::{Table, refuse};
-use super::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time};
+use super::{Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time};
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_log::Format;
@@ -25,9 +25,6 @@ pub(super) fn resolve(source: Value, name: &FunctionName) -> Result<Manifest> {
     ])?;
     function.parsed("name", |name| name.parse::<FunctionName>())?;
     let batch = root.table("batch")?.known(&["events", "bytes", "wait"])?;
-    let limits = root
-        .table("limits")?
-        .known(&["memory", "deadline", "output_bytes"])?;
     let kib = |n: u64| ByteSize(n << 10);
     Ok(Manifest {
         name: name.clone(),
@@ -40,20 +37,43 @@ pub(super) fn resolve(source: Value, name: &FunctionName) -> Result<Manifest> {
         batch_events: batch.whole("events", 1..=10_000)?.unwrap_or(256) as usize,
         batch_bytes: batch.size("bytes", kib(256), kib(1)..=ByteSize::mib(4))?,
         batch_wait: batch.duration("wait", ZERO, ZERO..=Duration::from_secs(60))?,
-        memory: limits.size(
-            "memory",
-            ByteSize::mib(64),
-            ByteSize::mib(1)..=ByteSize::mib(4096),
-        )?,
-        deadline: limits.duration(
+        limits: bounds(&root)?,
+        retry: retry(&root)?,
+        config: config(&root)?,
+        source,
+    })
+}
+
+fn bounds(root: &Table<'_>) -> Result<Limits> {
+    let table = root.table("limits")?.known(&[
+        "memory",
+        "deadline",
+        "output_bytes",
+        "output_events",
+        "state_value_bytes",
+        "state_bytes",
+        "log_lines",
+        "log_bytes",
+        "concurrency",
+    ])?;
+    let (kib, mib) = (|n: u64| ByteSize(n << 10), ByteSize::mib);
+    let value = ByteSize(limits::STATE_VALUE_BYTES as u64);
+    Ok(Limits {
+        memory: table.size("memory", mib(64), mib(1)..=mib(4096))?,
+        deadline: table.duration(
             "deadline",
             Duration::from_secs(1),
             Duration::from_millis(1)..=Duration::from_secs(60),
         )?,
-        output_bytes: limits.size("output_bytes", ByteSize::mib(8), kib(1)..=ByteSize::mib(32))?,
-        retry: retry(&root)?,
-        config: config(&root)?,
-        source,
+        output_bytes: table.size("output_bytes", mib(8), kib(1)..=mib(32))?,
+        output_events: table
+            .whole("output_events", 1..=1_000_000)?
+            .unwrap_or(100_000),
+        state_value_bytes: table.size("state_value_bytes", value, ByteSize(1)..=value)?,
+        state_bytes: table.size("state_bytes", mib(1 << 10), kib(1)..=mib(16 << 20))?,
+        log_lines: table.whole("log_lines", 0..=100_000)?.unwrap_or(200),
+        log_bytes: table.size("log_bytes", kib(64), ByteSize(0)..=mib(64))?,
+        concurrency: table.whole("concurrency", 1..=1024)?,
     })
 }
 
@@ -315,7 +335,18 @@ fn backoff(table: &Table<'_>) -> Result<(Duration, Duration)> {
 
 fn config(root: &Table<'_>) -> Result<String> {
     root.table("config")?;
-    Ok(root
+    let text = root
         .get("config")
-        .map_or_else(|| "{}".into(), Value::to_string))
+        .map_or_else(|| "{}".into(), Value::to_string);
+    if text.len() > limits::CONFIG_BYTES {
+        return Err(refuse(
+            "config",
+            format!(
+                "{} bytes as JSON are more than a configuration may have ({})",
+                text.len(),
+                ByteSize(limits::CONFIG_BYTES as u64)
+            ),
+        ));
+    }
+    Ok(text)
 }

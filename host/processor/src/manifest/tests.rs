@@ -22,7 +22,8 @@ fn example() -> Value {
         "state": {"total": {"kind": "value"}},
         "time": {"disorder": "5m", "idle": "1m", "max_future": "10m"},
         "batch": {"events": 256, "bytes": "256KiB", "wait": "0ms"},
-        "limits": {"memory": "64MiB", "deadline": "1s", "output_bytes": "8MiB"},
+        "limits": {"memory": "64MiB", "deadline": "1s", "output_bytes": "8MiB", "output_events": 100_000,
+            "state_value_bytes": "1MiB", "state_bytes": "1GiB", "log_lines": 200, "log_bytes": "64KiB"},
         "retry": {"attempts": 5, "backoff": "100ms..30s", "exhausted": "dead-letter", "order": "partition"},
         "config": {"threshold": 15}
     })
@@ -38,19 +39,19 @@ fn defaults_are_those_of_the_example() {
             bare.batch_events,
             bare.batch_bytes,
             bare.batch_wait,
-            bare.memory
+            bare.limits.memory
         ),
         (
             full.time.clone(),
             full.batch_events,
             full.batch_bytes,
             full.batch_wait,
-            full.memory
+            full.limits.memory
         )
     );
     assert_eq!(
-        (bare.deadline, bare.output_bytes, bare.retry),
-        (full.deadline, full.output_bytes, full.retry.clone())
+        (&bare.limits, bare.retry),
+        (&full.limits, full.retry.clone())
     );
     assert_eq!(full.batch_bytes, ByteSize(256 << 10));
     assert_eq!(full.config, r#"{"threshold":15}"#);

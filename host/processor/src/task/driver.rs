@@ -160,6 +160,12 @@ async fn wait(
                     task.timers_read(stored)?;
                 }
             }
+            Slice::Measure(again) => {
+                let measuring = task.to_measure(again);
+                if let Some(kept) = apart(parts, task, move || measuring.read()).await? {
+                    task.measured(kept);
+                }
+            }
             Slice::Storage(error) => pause(parts, task, error).await?,
             Slice::Room => parts.log.room().await,
             Slice::Pause(pause) => {

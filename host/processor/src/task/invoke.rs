@@ -1,9 +1,10 @@
 //! Calling the function on some rows of a batch.
 
+use super::keeping::Full;
 use super::transaction::Then;
 use super::{Slice, Task};
 use crate::FunctionLogLine;
-use crate::dead_letter::Cause;
+use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
 use crate::keys::KeyNumbers;
@@ -14,6 +15,7 @@ use crate::pending::Pending;
 use crate::services::Services;
 use crate::stored::Slots;
 use crate::timers::Timers;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -311,7 +313,12 @@ impl Task {
                 return None;
             }
         };
-        let run = Run {
+        if let Some(cause) = self.emits_too_much(&commands) {
+            self.guest.instance = None;
+            self.failed(rows, cause);
+            return None;
+        }
+        let mut run = Run {
             rows: rows.clone(),
             sent: &self.guest.sent,
             keys: &self.guest.keys,
@@ -319,6 +326,7 @@ impl Task {
             counts: &self.guest.counts,
             timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
+            refused: BTreeMap::new(),
         };
         let then = match commands.stopped() {
             // Timers that come first are found when the next row's turn comes.
@@ -329,7 +337,17 @@ impl Task {
                 Then::Stop(format!("{}: {why}", self.place(row.unwrap_or(rows.start))))
             }
         };
-        let effects = self.desk().answered(pending, &run, &commands);
+        let mut effects = self.desk().answered(pending, &run, &commands);
+        let full = effects.as_ref().ok().map(|effects| self.too_much(effects));
+        match full.transpose() {
+            Ok(None | Some(None)) => {}
+            Ok(Some(Some(Full::Doubtful))) => return Some(Slice::Measure(true)),
+            Ok(Some(Some(Full::Refused(events)))) => {
+                run.refused = events;
+                effects = self.desk().answered(pending, &run, &commands);
+            }
+            Err(refusal) => effects = Err(refusal),
+        }
         match (&effects, then) {
             // Nothing to commit: what stopped the batch was its first event.
             (Ok(effects), Then::Retry(cause)) if effects.rows == 0 => {
@@ -339,6 +357,16 @@ impl Task {
             (Ok(effects), Then::Stop(why)) if effects.rows == 0 => Some(Slice::Stop(why)),
             (_, then) => self.prepare(effects, rows, then),
         }
+    }
+
+    /// Why the call counts as failed, if it emitted more events than it may.
+    fn emits_too_much(&self, commands: &Commands<'_>) -> Option<Cause> {
+        let most = self.deployment.manifest.limits.output_events;
+        let emitted = commands.emits();
+        (emitted > most as usize).then(|| Cause {
+            reason: Reason::OutputLimit,
+            error: format!("output_events limit of {most}: the call emitted {emitted}"),
+        })
     }
 
     /// An answer that breaks the contract is treated like a trap.
@@ -402,7 +430,7 @@ impl Cause {
     /// The function's own words.
     fn guest(why: &str) -> Self {
         Self {
-            reason: crate::dead_letter::Reason::Guest,
+            reason: Reason::Guest,
             error: why.to_owned(),
         }
     }

@@ -16,6 +16,7 @@ impl Task {
             draft,
             section: Vec::new(),
             note,
+            kept: None,
             timers: Vec::new(),
             position: to,
             rows: 0,

@@ -6,6 +6,7 @@ use crate::effects::{Effects, Refusal};
 use crate::note::Note;
 use crate::record::Role;
 use crate::timers::TimerChange;
+use crate::usage::Kept;
 use std::ops::Range;
 use std::time::Duration;
 use tidemill_log::Draft;
@@ -19,6 +20,8 @@ pub(super) struct Prepared {
     pub(super) draft: Draft,
     pub(super) section: Vec<u8>,
     pub(super) note: Note,
+    /// How much state there is with it, if it changes any.
+    pub(super) kept: Option<Kept>,
     /// Timers set and gone.
     pub(super) timers: Vec<TimerChange>,
     pub(super) position: u64,
@@ -73,7 +76,8 @@ impl Task {
         }
     }
 
-    fn lay_out(&self, effects: Effects, then: Then) -> Result<Prepared, Refusal> {
+    fn lay_out(&self, mut effects: Effects, then: Then) -> Result<Prepared, Refusal> {
+        let kept = self.account(&mut effects)?;
         let Some(pending) = &self.pending else {
             return Err(Refusal::Fault(Error::internal("effects without a batch")));
         };
@@ -102,6 +106,7 @@ impl Task {
             draft,
             section,
             note: effects.note,
+            kept,
             timers: effects.timers,
             position,
             rows: effects.rows,
@@ -119,6 +124,9 @@ impl Task {
         self.announce(&prepared.timers);
         match self.parts.commit(prepared.draft, sections) {
             Ok(_ticket) => {
+                if let Some(kept) = prepared.kept {
+                    self.measured(kept);
+                }
                 let timers = std::mem::take(&mut prepared.timers);
                 let sets = timers.iter().any(|change| change.set.is_some());
                 let goes_on = matches!(prepared.then, Then::Go);

@@ -31,6 +31,7 @@ fn sandbox() -> Sandbox {
     static ENGINE: OnceLock<Sandbox> = OnceLock::new();
     let settings = tidemill_wasm::Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 100,
     };
     ENGINE
@@ -113,6 +114,7 @@ impl Host {
             Settings {
                 threads: 2,
                 log_lines: 100,
+                ..Settings::default()
             },
             log.clone(),
             state.clone(),

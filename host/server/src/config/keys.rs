@@ -103,6 +103,16 @@ keys! {
 
     "functions.threads", "Threads that run functions; 0: as many as cores.", functions.threads, whole, usize::to_string;
     "functions.instances", "Most live instances in the pool.", functions.instances, whole, u32::to_string;
+    "functions.cache_bytes", "Disk, in the data directory, for compiled components; those that weren't used for longest go first.",
+        functions.cache_bytes, bytes, quoted;
+    "functions.compile_time", "How long compiling a component may take; one that takes longer is refused.",
+        functions.compile_time, pause, |v: &Duration| quoted(format_duration(*v));
+    "functions.max_component", "Largest component that is taken; 64MiB at most.", functions.maxima.component, component, quoted;
+    "functions.max_memory", "Most memory that a function may give its instances (limits.memory).", functions.maxima.memory, bytes, quoted;
+    "functions.max_deadline", "Longest time that a function may give its calls (limits.deadline).",
+        functions.maxima.deadline, pause, |v: &Duration| quoted(format_duration(*v));
+    "functions.max_state", "Most state that a function may keep, over all partitions (limits.state_bytes).", functions.maxima.state, bytes, quoted;
+    "functions.max_log", "Most bytes of log lines that a function may write a second (limits.log_bytes).", functions.maxima.log, bytes, quoted;
     "functions.log_lines", "Log lines kept in memory per function.", functions.log_lines, whole, usize::to_string;
 
     "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
@@ -119,6 +129,14 @@ fn body_bytes(text: &str) -> Result<ByteSize, String> {
         ))
     } else {
         Ok(size)
+    }
+}
+
+fn component(text: &str) -> Result<ByteSize, String> {
+    let most = ByteSize(tidemill_types::limits::COMPONENT_BYTES as u64);
+    match bytes(text)? {
+        size if size > most => Err(format!("an upload may have {most} at most")),
+        size => Ok(size),
     }
 }
 

@@ -6,27 +6,45 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+use tidemill_env::files::touch;
+use tidemill_types::ByteSize;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// Artefacts by digest of the component and compatibility of the engine.
+/// What the files of compiled components are called.
+const SUFFIX: &str = "cwasm";
+/// What files are called while they are written.
+const UNFINISHED: &str = "tmp";
+
+/// Artefacts by digest of the component and compatibility of the engine. Beyond its bound those go that
+/// weren't used for longest.
 pub(super) struct Cache {
     dir: Option<PathBuf>,
+    most: ByteSize,
     compatibility: String,
     /// Numbers the files in the making.
     next: AtomicU64,
 }
 
 impl Cache {
-    /// A cache in `dir`, if there is one, for artefacts of `engine`.
-    pub(super) fn new(dir: Option<PathBuf>, engine: &Engine) -> Self {
+    /// A cache of `most` bytes in `dir`, if there is one, for artefacts of `engine`. What an earlier
+    /// process left unfinished there goes.
+    pub(super) fn new(dir: Option<PathBuf>, most: ByteSize, engine: &Engine) -> Self {
         let mut hasher = StableHasher(Sha256::new());
         engine.precompile_compatibility_hash().hash(&mut hasher);
-        Self {
+        let cache = Self {
             dir,
+            most,
             compatibility: format!("{:x}", hasher.0.finalize()),
             next: AtomicU64::new(0),
+        };
+        for (path, ..) in cache.files(UNFINISHED) {
+            // It is only in the way.
+            let _ = std::fs::remove_file(path);
         }
+        cache.prune(None);
+        cache
     }
 
     /// The compiled form of the component with this digest. Whatever is wrong with the file means that
@@ -45,12 +63,16 @@ impl Cache {
             tracing::warn!(path = %path.display(), "a compiled component is damaged; it is compiled again");
             return None;
         };
-        artefact
+        let component = artefact
             .load(engine)
             .inspect_err(|error| {
                 tracing::warn!(path = %path.display(), %error, "a compiled component can't be loaded; it is compiled again");
             })
-            .ok()
+            .ok()?;
+        if let Err(error) = touch(&path) {
+            tracing::debug!(path = %path.display(), %error, "that a compiled component was used can't be noted");
+        }
+        Some(component)
     }
 
     /// Keeps the compiled form. A failure costs only time at the next start.
@@ -61,15 +83,54 @@ impl Cache {
         let stored = Artefact::of(component)
             .map_err(io::Error::other)
             .and_then(|artefact| self.write(&path, &artefact.seal(&self.identity(digest))));
-        if let Err(error) = stored {
-            tracing::warn!(path = %path.display(), %error, "a compiled component can't be kept; it will be compiled again");
+        match stored {
+            Ok(()) => self.prune(Some(&path)),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "a compiled component can't be kept; it will be compiled again");
+            }
         }
+    }
+
+    /// Takes away what wasn't used for longest until the rest fits; `fresh` stays in any case.
+    fn prune(&self, fresh: Option<&Path>) {
+        let mut files = self.files(SUFFIX);
+        files.sort_by_key(|(_, _, used)| *used);
+        let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+        for (path, bytes, _) in files {
+            if total <= self.most.0 {
+                return;
+            }
+            if fresh == Some(path.as_path()) {
+                continue;
+            }
+            match std::fs::remove_file(&path) {
+                Ok(()) => total -= bytes,
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a compiled component can't be taken away");
+                }
+            }
+        }
+    }
+
+    /// Files of one kind with their bytes and when they were used last.
+    fn files(&self, suffix: &str) -> Vec<(PathBuf, u64, SystemTime)> {
+        let Some(Ok(entries)) = self.dir.as_ref().map(std::fs::read_dir) else {
+            return Vec::new();
+        };
+        entries
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                let about = std::fs::metadata(&path).ok()?;
+                let is_one = about.is_file() && path.extension().is_some_and(|is| is == suffix);
+                is_one.then_some((path, about.len(), about.modified().ok()?))
+            })
+            .collect()
     }
 
     /// Whole or not at all: written beside its place and renamed.
     fn write(&self, path: &Path, file: &[u8]) -> io::Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let unfinished = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
+        let unfinished = path.with_extension(format!("{}-{number}.{UNFINISHED}", std::process::id()));
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
@@ -86,7 +147,7 @@ impl Cache {
     fn path(&self, digest: &str) -> Option<PathBuf> {
         let name = digest.trim_start_matches("sha256:");
         let short = self.compatibility.get(..16)?;
-        Some(self.dir.as_ref()?.join(format!("{name}-{short}.cwasm")))
+        Some(self.dir.as_ref()?.join(format!("{name}-{short}.{SUFFIX}")))
     }
 
     fn identity(&self, digest: &str) -> String {

@@ -1,6 +1,6 @@
 //! What a component must be before it is compiled: read from its bytes and its types, without running it.
 
-use tidemill_types::{Error, Result};
+use tidemill_types::{ByteSize, Error, Result, limits};
 use wasmparser::{ComponentExternalKind, ComponentTypeRef, Parser, Payload, TypeBounds};
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -48,6 +48,7 @@ pub(super) fn inspect(bytes: &[u8]) -> Result<Inspected> {
     }
     let outside = Outside::read(bytes)
         .map_err(|error| refuse("does not validate", format_args!("{error}")))?;
+    outside.code.check()?;
     for import in &outside.imports {
         check_import(import)?;
     }
@@ -184,9 +185,54 @@ fn list(names: &[String]) -> String {
     format!("{}{rest}", shown.join(", "))
 }
 
+/// How much there is to compile.
+#[derive(Default)]
+struct Code {
+    functions: usize,
+    bytes: usize,
+    largest: usize,
+}
+
+impl Code {
+    fn count(&mut self, body: usize) {
+        self.functions += 1;
+        self.bytes += body;
+        self.largest = self.largest.max(body);
+    }
+
+    /// A component that would keep the compiler busy for minutes, or take its memory, is refused before.
+    fn check(&self) -> Result<()> {
+        let too_much = |what: String| Err(refuse("too much code", what));
+        let size = |bytes: usize| ByteSize(bytes as u64);
+        if self.largest > limits::CODE_BODY_BYTES {
+            return too_much(format!(
+                "one of its functions has {} bytes of code, at most CODE_BODY_BYTES ({}) are compiled; split the function",
+                self.largest,
+                size(limits::CODE_BODY_BYTES)
+            ));
+        }
+        if self.bytes > limits::CODE_BYTES {
+            return too_much(format!(
+                "its functions have {} bytes of code, at most CODE_BYTES ({}) are compiled",
+                self.bytes,
+                size(limits::CODE_BYTES)
+            ));
+        }
+        if self.functions > limits::CODE_FUNCTIONS {
+            return too_much(format!(
+                "it has {} functions, at most CODE_FUNCTIONS ({}) are compiled",
+                self.functions,
+                limits::CODE_FUNCTIONS
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The outermost names of a component, and the manifest from wherever it lies.
 #[derive(Default)]
 struct Outside {
+    code: Code,
     imports: Vec<String>,
     exports: Vec<String>,
     manifest: Option<Vec<u8>>,
@@ -218,6 +264,7 @@ impl Outside {
                         }
                     }
                 }
+                Payload::CodeSectionEntry(body) => found.code.count(body.range().len()),
                 Payload::CustomSection(section) if section.name() == MANIFEST_SECTION => {
                     found
                         .manifest

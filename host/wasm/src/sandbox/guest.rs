@@ -222,6 +222,11 @@ impl MemoryLimit {
             refused: false,
         }
     }
+
+    /// Bytes of all memories.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
 }
 
 impl ResourceLimiter for MemoryLimit {

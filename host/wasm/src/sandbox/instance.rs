@@ -158,6 +158,11 @@ impl Instance {
         }
     }
 
+    /// Linear memory it holds.
+    pub fn memory(&self) -> ByteSize {
+        ByteSize(self.store.data().memory.used() as u64)
+    }
+
     /// Lines logged since the last time this was asked.
     pub fn take_log(&mut self) -> Vec<LogLine> {
         self.store.data_mut().log.take()

@@ -1,11 +1,17 @@
 //! Compiled components on disk.
 
 use super::*;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 fn cached(dir: &Path) -> Sandbox {
+    bounded(dir, ByteSize::mib(64))
+}
+
+fn bounded(dir: &Path, cache_bytes: ByteSize) -> Sandbox {
     Sandbox::new(Settings {
         cache_dir: Some(dir.join("cache")),
+        cache_bytes,
         instances: 1,
     })
     .expect("a sandbox")
@@ -35,17 +41,12 @@ fn a_component_is_kept_and_found_again() {
     let [file] = files(dir.path())
         .try_into()
         .expect("one file and nothing unfinished");
-    let written = std::fs::metadata(&file)
-        .expect("metadata")
-        .modified()
-        .expect("a time");
+    let number = || std::fs::metadata(&file).expect("metadata").ino();
+    let written = number();
     assert_eq!(answers(&cached(dir.path()), &bytes), fresh);
-    let after = std::fs::metadata(&file)
-        .expect("metadata")
-        .modified()
-        .expect("a time");
     assert_eq!(
-        written, after,
+        written,
+        number(),
         "it was loaded, not compiled and written again"
     );
     assert_eq!(files(dir.path()), [file]);
@@ -99,4 +100,52 @@ fn a_cache_that_can_not_be_written_costs_only_time() {
     )
     .expect("write");
     answers(&cached(dir.path()), &component::guest("", FILTER));
+}
+
+#[test]
+fn what_was_not_used_for_longest_goes_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let filter = component::guest("", FILTER);
+    let passthrough = component::guest("", PASSTHROUGH);
+    let another = component::guest("", &format!("{FILTER} (func)"));
+    answers(&cached(dir.path()), &filter);
+    let [first] = files(dir.path()).try_into().expect("one file");
+    answers(&cached(dir.path()), &passthrough);
+    let second = files(dir.path())
+        .into_iter()
+        .find(|file| *file != first)
+        .expect("another");
+    let bytes = |file: &Path| std::fs::metadata(file).expect("metadata").len();
+    let old = |file: &Path, seconds| {
+        let time = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+        let file = std::fs::File::options().write(true).open(file);
+        file.expect("opens").set_modified(time).expect("set");
+    };
+    old(&first, 1);
+    old(&second, 2);
+    std::fs::write(dir.path().join("cache/left.1-1.tmp"), b"unfinished").expect("write");
+    let room = ByteSize(bytes(&first) + bytes(&second) + 8);
+    let sandbox = bounded(dir.path(), room);
+    answers(&sandbox, &filter);
+    answers(&sandbox, &another);
+    let left = files(dir.path());
+    assert!(left.contains(&first), "it was used just now");
+    assert!(!left.contains(&second), "it had to make room");
+    assert_eq!(left.len(), 2, "nothing unfinished: {left:?}");
+
+    let sandbox = bounded(dir.path(), ByteSize(0));
+    assert_eq!(files(dir.path()), Vec::<PathBuf>::new());
+    answers(&sandbox, &passthrough);
+    assert_eq!(files(dir.path()), [second], "the newest stays");
+}
+
+#[test]
+fn one_component_is_compiled_once_for_all_its_names() {
+    let sandbox = sandbox();
+    let bytes = component::guest("", FILTER);
+    let first = sandbox.compile(&bytes).expect("sound");
+    let again = sandbox.compile(&bytes).expect("sound");
+    assert!(first.is_same(&again));
+    drop((first, again));
+    works(&sandbox);
 }

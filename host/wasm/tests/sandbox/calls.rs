@@ -89,6 +89,7 @@ fn the_call_reaches_the_guest() {
 fn beyond_the_pool_instances_come_on_demand_and_give_their_place_back() {
     let sandbox = Sandbox::new(Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 1,
     })
     .expect("a sandbox");

@@ -66,6 +66,7 @@ impl HostServices for Nothing {
 fn sandbox() -> Sandbox {
     Sandbox::new(Settings {
         cache_dir: None,
+        cache_bytes: ByteSize(0),
         instances: 4,
     })
     .expect("a sandbox")

@@ -188,3 +188,26 @@ proptest! {
         works(&sandbox);
     }
 }
+
+#[test]
+fn more_code_than_is_compiled() {
+    let large = format!("{FILTER} (func {})", "nop ".repeat(600 << 10));
+    refuses(
+        &component::guest("", &large),
+        "too much code",
+        &["614402 bytes", "CODE_BODY_BYTES (512KiB)"],
+    );
+    let many = format!("{FILTER} {}", "(func) ".repeat(200_001));
+    refuses(
+        &component::guest("", &many),
+        "too much code",
+        &["CODE_FUNCTIONS (200000)"],
+    );
+    let body = format!("(func {})", "nop ".repeat(510 << 10));
+    let much = format!("{FILTER} {}", body.repeat(65));
+    refuses(
+        &component::guest("", &much),
+        "too much code",
+        &["CODE_BYTES (32MiB)"],
+    );
+}
