@@ -44,7 +44,7 @@ impl From<FailureKind> for Reason {
         match kind {
             FailureKind::Trap => Self::Trap,
             FailureKind::Deadline => Self::Deadline,
-            FailureKind::Memory => Self::Memory,
+            FailureKind::Memory | FailureKind::Short => Self::Memory,
             FailureKind::OutputLimit => Self::OutputLimit,
         }
     }

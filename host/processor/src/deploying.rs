@@ -17,6 +17,7 @@ use crate::{Deploy, Deployed, KeepState};
 use check::Checked;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use tidemill_log::{Advance, Draft, Format, TimeOf, Topic, TopicSettings};
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{Error, PartitionId, Result, TopicId, TopicName};
@@ -192,6 +193,7 @@ async fn make_topics(inner: &Inner, checked: Checked, record: &Record) -> Result
         version: record.version,
         slots: Slots::new(record, &manifest),
         usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
+        pages: AtomicU32::new(0),
         manifest,
         component,
         input,
@@ -350,6 +352,7 @@ pub(crate) async fn take_up(
         },
         component,
         usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
+        pages: AtomicU32::new(0),
         input,
         by_key,
         outputs: outputs.collect::<Result<_>>()?,

@@ -4,6 +4,7 @@ use crate::Manifest;
 use crate::stored::Slots;
 use crate::usage::Usage;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use tidemill_log::Topic;
 use tidemill_types::{FunctionId, FunctionName};
 use tidemill_wasm::{CallLimits, Component};
@@ -32,6 +33,8 @@ pub(crate) struct Deployment {
     pub(crate) slots: Slots,
     /// How much that is.
     pub(crate) usage: Usage,
+    /// Most pages of linear memory that one of its instances was seen to have.
+    pub(crate) pages: AtomicU32,
 }
 
 impl Deployment {

@@ -12,6 +12,7 @@ mod topology;
 mod compiling;
 mod deploying;
 mod deployment;
+mod fair;
 mod function;
 mod parts;
 mod pool;
@@ -29,6 +30,7 @@ mod pointer;
 
 mod function_log;
 mod housekeeping;
+mod instances;
 mod inspect;
 mod measure;
 mod nearest;

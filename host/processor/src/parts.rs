@@ -1,9 +1,10 @@
 //! What all tasks share.
 
 use crate::compiling::Compiler;
+use crate::instances::Instances;
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log, Ticket};
@@ -17,6 +18,7 @@ pub(crate) struct Parts {
     pub(crate) state: Store,
     pub(crate) sandbox: Sandbox,
     pub(crate) compiler: Compiler,
+    pub(crate) instances: Arc<Instances>,
     pub(crate) objects: Objects,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

@@ -1,28 +1,35 @@
-//! The threads that run functions: few, each job short, first come first served.
+//! The threads that run functions: few, each job short, and each function with its share of their time.
 
-use std::collections::VecDeque;
+use crate::fair::Fair;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use tidemill_types::{Error, Result};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemill_env::Clock;
+use tidemill_types::{Error, FunctionId, Result};
 use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// After so many jobs the queue is tidied up.
+const TIDY: u64 = 1024;
+
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: Fair<Job>,
+    done: u64,
     closed: bool,
 }
 
-#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
+    clock: Clock,
 }
 
 /// The threads; they end when it is dropped.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
+    threads: usize,
 }
 
 impl Pool {
@@ -30,13 +37,19 @@ impl Pool {
     ///
     /// # Errors
     /// When the machine refuses a thread.
-    pub(crate) fn start(threads: usize) -> Result<Self> {
+    pub(crate) fn start(threads: usize, clock: Clock) -> Result<Self> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, Into::into),
             several => several,
         };
+        let shared = Shared {
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            clock,
+        };
         let pool = Self {
-            shared: Arc::default(),
+            shared: Arc::new(shared),
+            threads,
         };
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
@@ -50,9 +63,17 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Runs a job on one of the threads; `None` when it panicked.
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs a job of a function, of which `most` may run at a time, on one of the threads; `None` when it
+    /// panicked.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        function: FunctionId,
+        most: usize,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, answer) = oneshot::channel();
@@ -60,12 +81,7 @@ impl Pool {
             // Whoever asked may be gone; then nobody needs the answer.
             let _ = done.send(job());
         });
-        self.shared
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .jobs
-            .push_back(job);
+        self.shared.lock().jobs.push(function, most, job);
         self.shared.ready.notify_one();
         answer.await.ok()
     }
@@ -73,27 +89,40 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .closed = true;
+        self.shared.lock().closed = true;
         self.shared.ready.notify_all();
     }
 }
 
-fn work(shared: &Shared) {
-    while let Some(job) = next(shared) {
-        if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("a task panicked; its function is stopped");
-        }
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn next(shared: &Shared) -> Option<Job> {
-    let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+fn work(shared: &Shared) {
+    let mut last = None;
+    while let Some((function, job)) = next(shared, last.take()) {
+        let begun = shared.clock.elapsed();
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!("a task panicked; its function is stopped");
+        }
+        last = Some((function, shared.clock.elapsed().saturating_sub(begun)));
+    }
+}
+
+/// Says what the last job took, and gives the next one.
+fn next(shared: &Shared, last: Option<(FunctionId, Duration)>) -> Option<(FunctionId, Job)> {
+    let mut queue = shared.lock();
+    if let Some((function, took)) = last {
+        queue.jobs.done(function, took);
+        queue.done += 1;
+        if queue.done.is_multiple_of(TIDY) {
+            queue.jobs.tidy();
+        }
+    }
     loop {
-        if let Some(job) = queue.jobs.pop_front() {
+        if let Some(job) = queue.jobs.next() {
             return Some(job);
         }
         if queue.closed {
@@ -112,9 +141,11 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_run_and_a_panic_hurts_nobody_else() {
-        let pool = Pool::start(1).expect("a thread");
-        assert_eq!(pool.run(|| 1 + 1).await, Some(2));
-        assert_eq!(pool.run(|| -> u32 { panic!("on purpose") }).await, None);
-        assert_eq!(pool.run(|| 3).await, Some(3));
+        let pool = Pool::start(1, Clock::system()).expect("a thread");
+        let of = FunctionId(1);
+        assert_eq!(pool.run(of, 1, || 1 + 1).await, Some(2));
+        let panics = || -> u32 { panic!("on purpose") };
+        assert_eq!(pool.run(of, 1, panics).await, None);
+        assert_eq!(pool.run(of, 1, || 3).await, Some(3), "its turn is over");
     }
 }

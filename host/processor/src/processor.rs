@@ -4,6 +4,7 @@ mod inner;
 
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topic, dead_letter_topic};
+use crate::instances::Instances;
 use crate::measure::FunctionMetrics;
 use crate::parts::Parts;
 use crate::pool::Pool;
@@ -21,7 +22,7 @@ use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
-use tidemill_types::{Error, FunctionName, Result};
+use tidemill_types::{ByteSize, Error, FunctionName, Result};
 use tidemill_wasm::Sandbox;
 use tokio::sync::broadcast;
 
@@ -32,6 +33,10 @@ pub struct Settings {
     pub threads: usize,
     /// Log lines kept per function.
     pub log_lines: usize,
+    /// Linear memory of all instances.
+    pub memory_bytes: ByteSize,
+    /// How long an instance is kept that isn't used.
+    pub idle: Duration,
     /// What functions are allowed at most.
     pub maxima: Maxima,
     /// How long compiling a component may take.
@@ -43,6 +48,8 @@ impl Default for Settings {
         Self {
             threads: 0,
             log_lines: 1000,
+            memory_bytes: ByteSize::mib(256),
+            idle: Duration::from_secs(30),
             maxima: Maxima::default(),
             compile_time: Duration::from_secs(60),
         }
@@ -120,11 +127,18 @@ impl Processor {
         random: Random,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let pool = Pool::start(settings.threads)?;
-        let metrics = FunctionMetrics::new(metrics);
+        let pool = Pool::start(settings.threads, clock.clone())?;
+        let instances = Instances::new(
+            settings.memory_bytes,
+            settings.idle,
+            clock.clone(),
+            metrics,
+        );
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
+        let metrics = FunctionMetrics::new(metrics);
         let parts = Parts {
             compiler,
+            instances: Arc::new(instances),
             log,
             state,
             sandbox,
@@ -138,6 +152,8 @@ impl Processor {
         let inner = Inner::open(settings, Arc::new(parts)).await?;
         housekeeping::start(&inner.parts, &inner.shutdown);
         cleaning::start(&inner);
+        let instances = Arc::clone(&inner.parts.instances);
+        tokio::spawn(instances.tidy(inner.shutdown.clone()));
         Ok(Self { inner })
     }
 

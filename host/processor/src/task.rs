@@ -4,6 +4,7 @@
 
 pub(crate) mod driver;
 mod firing;
+mod instance;
 mod invoke;
 mod keeping;
 mod repartition;
@@ -56,6 +57,8 @@ pub(crate) enum Slice {
     Load(Vec<Missing>),
     /// The task's timers aren't known yet: read them and hand them to [`Task::timers_read`].
     Timers,
+    /// There is no room for an instance of so many pages: wait for it and hand it to [`Task::granted`].
+    Instance(u32),
     /// How much state there is isn't known, or is in doubt (true): count it and hand it to
     /// [`Task::measured`].
     Measure(bool),
@@ -187,14 +190,16 @@ impl Task {
     /// Works until there is something to wait for, or long enough.
     pub(crate) fn work(&mut self) -> Slice {
         let begun = self.parts.clock.elapsed();
-        loop {
+        let slice = loop {
             if let Some(slice) = self.step() {
-                return slice;
+                break slice;
             }
             if self.stop.is_cancelled() || self.parts.clock.elapsed() - begun > BUDGET {
-                return Slice::More;
+                break Slice::More;
             }
-        }
+        };
+        self.shelve();
+        slice
     }
 
     /// One step: commit what is prepared, or read, or decide what to do with the batch.
@@ -285,16 +290,6 @@ impl Task {
         }
     }
 
-    /// Lets go of everything that an idle task doesn't need.
-    pub(crate) fn rest(&mut self) {
-        self.guest.rest();
-    }
-
-    /// Whether it holds anything that [`Task::rest`] would let go of.
-    pub(crate) fn is_warm(&self) -> bool {
-        self.guest.is_warm()
-    }
-
     /// Where it reads.
     pub(crate) fn at(&self) -> PartitionId {
         self.at
@@ -311,6 +306,12 @@ impl Task {
             function: self.deployment.function,
             partition: self.at.partition,
         }
+    }
+
+    /// How many tasks of the function may be at work at a time.
+    pub(crate) fn concurrency(&self) -> usize {
+        let limit = self.deployment.manifest.limits.concurrency;
+        limit.map_or(self.parts.pool.threads(), |limit| limit as usize)
     }
 
     /// How much is read at once: a batch.

@@ -107,6 +107,10 @@ pub struct Functions {
     pub threads: usize,
     /// Most instances at a time in the pool.
     pub instances: u32,
+    /// Linear memory of all instances.
+    pub memory_bytes: ByteSize,
+    /// How long an instance is kept that isn't used.
+    pub idle: Duration,
     /// Disk for compiled components.
     pub cache_bytes: ByteSize,
     /// How long compiling a component may take.
@@ -171,6 +175,8 @@ impl Default for Config {
             functions: Functions {
                 threads: 0,
                 instances: 64,
+                memory_bytes: ByteSize::mib(256),
+                idle: Duration::from_secs(30),
                 cache_bytes: ByteSize::mib(1024),
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),

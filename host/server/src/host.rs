@@ -107,6 +107,8 @@ impl Parts {
         let settings = tidemill_processor::Settings {
             threads: config.functions.threads,
             log_lines: config.functions.log_lines,
+            memory_bytes: config.functions.memory_bytes,
+            idle: config.functions.idle,
             maxima: config.functions.maxima,
             compile_time: config.functions.compile_time,
         };

@@ -127,7 +127,7 @@ impl Sandbox {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An instance with its own memory.
+    /// An instance with its own memory, as much as its limits allow.
     ///
     /// # Errors
     /// When the component's start traps or limits forbid it.
@@ -137,6 +137,21 @@ impl Sandbox {
         limits: CallLimits,
         services: Arc<dyn HostServices>,
     ) -> Result<Instance, Failure> {
+        self.instantiate_within(component, limits, limits.memory, services)
+    }
+
+    /// An instance that may use `granted` of its memory for now; see [`Instance::grant`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::instantiate`]; [`FailureKind::Short`] when its start needs more.
+    pub fn instantiate_within(
+        &self,
+        component: &Component,
+        limits: CallLimits,
+        granted: ByteSize,
+        services: Arc<dyn HostServices>,
+    ) -> Result<Instance, Failure> {
+        let limits = (limits, granted);
         let pooled = &component.inner.pooled;
         let ticks = self.inner.engines.ticks();
         match Instance::start(pooled, limits, services.clone(), ticks.clone()) {

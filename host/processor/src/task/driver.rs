@@ -11,8 +11,6 @@ use tidemill_types::{Error, ErrorKind, FunctionId, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// An idle task lets go of its instance after this.
-const IDLE: Duration = Duration::from_secs(30);
 /// Pause after a read that storage couldn't serve.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -97,7 +95,8 @@ async fn drive(
     stop: &Shutdown,
 ) -> Result<(), String> {
     loop {
-        let ran = parts.pool.run(move || {
+        let (function, most) = (task.scope().function, task.concurrency());
+        let ran = parts.pool.run(function, most, move || {
             let slice = task.work();
             (task, slice)
         });
@@ -160,6 +159,11 @@ async fn wait(
                     task.timers_read(stored)?;
                 }
             }
+            Slice::Instance(pages) => {
+                task.say("waiting for memory for an instance (functions.memory_bytes)".into());
+                let room = parts.instances.room(pages).await?;
+                task.granted(room);
+            }
             Slice::Measure(again) => {
                 let measuring = task.to_measure(again);
                 if let Some(kept) = apart(parts, task, move || measuring.read()).await? {
@@ -194,29 +198,15 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-/// Waits for events, or for a timer in processing time; an instance that isn't used for long goes.
+/// Waits for events, or for a timer in processing time.
 async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
     let position = task.position();
-    let due = task.until_timer();
-    let moved = loop {
-        let moved = follower.moved(position);
-        let rest = async {
-            match task.is_warm() {
-                true => parts.clock.sleep(IDLE).await,
-                false => std::future::pending().await,
-            }
-        };
-        let timer = async {
-            match due {
-                Some(due) => parts.clock.sleep(due).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            moved = moved => break moved,
-            () = timer => return Ok(()),
-            () = rest => task.rest(),
-        }
+    let moved = match task.until_timer() {
+        None => follower.moved(position).await,
+        Some(due) => tokio::select! {
+            moved = follower.moved(position) => moved,
+            () = parts.clock.sleep(due) => return Ok(()),
+        },
     };
     let end = moved.map_err(|_| End::Closed)?;
     let (fill, full) = task.fill();

@@ -7,6 +7,7 @@ use crate::FunctionLogLine;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
+use crate::instances::Room;
 use crate::keys::KeyNumbers;
 use crate::manifest::SlotKind;
 use crate::note::Note;
@@ -31,8 +32,16 @@ const TIMER_SEED: u64 = 0x7469_6d65_7273_0001;
 /// The live copy of a component and the buffers its calls use.
 pub(super) struct Guest {
     services: Arc<Services>,
-    instance: Option<Instance>,
-    packer: BatchPacker,
+    /// Which instance on the shelf is its own.
+    pub(super) number: u64,
+    pub(super) instance: Option<Instance>,
+    pub(super) packer: BatchPacker,
+    /// The room its instance has while it is at work.
+    pub(super) room: Option<Room>,
+    /// Room that was waited for.
+    pub(super) granted: Option<Room>,
+    /// Whether its next call gets all the room its limit allows.
+    pub(super) wants_all: bool,
     numbers: KeyNumbers,
     /// Rows that are sent.
     sent: Vec<usize>,
@@ -52,8 +61,12 @@ impl Guest {
     pub(super) fn new(parts: &Parts, deployment: &Deployment, partition: u32) -> Self {
         Self {
             services: Arc::new(Services::new(deployment, partition, parts.state.clone())),
+            number: parts.instances.number(),
             instance: None,
             packer: BatchPacker::default(),
+            room: None,
+            granted: None,
+            wants_all: false,
             numbers: KeyNumbers::default(),
             sent: Vec::new(),
             keys: Vec::new(),
@@ -63,15 +76,6 @@ impl Guest {
             seed: seed(deployment.name.as_str(), partition),
             told_keyless: false,
         }
-    }
-
-    pub(super) fn is_warm(&self) -> bool {
-        self.instance.is_some()
-    }
-
-    pub(super) fn rest(&mut self) {
-        self.instance = None;
-        self.packer = BatchPacker::default();
     }
 
     /// Chooses the rows to send and numbers their keys. A function that keeps something by key gets no
@@ -217,6 +221,9 @@ impl Clocks {
 
 impl Task {
     pub(super) fn invoke(&mut self, rows: Range<usize>, attempt: u32) -> Option<Slice> {
+        if let Some(slice) = self.warm_up() {
+            return Some(slice);
+        }
         let time = self.clocks();
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
@@ -236,6 +243,10 @@ impl Task {
         match self.call(attempt) {
             Ok(answer) => self.answered(rows, attempt, &answer),
             Err(Called::Unstartable(why)) => Some(Slice::Stop(why)),
+            Err(Called::Short) => {
+                self.ran_short();
+                None
+            }
             Err(Called::Unreadable(error)) => Some(Slice::Storage(error)),
             Err(Called::Failed(cause)) => {
                 self.failed(rows, cause);
@@ -261,18 +272,21 @@ impl Task {
     }
 
     fn call(&mut self, attempt: u32) -> Result<Vec<u8>, Called> {
+        let granted = self.grant();
         let deployment = &self.deployment;
         let instance = match &mut self.guest.instance {
             Some(instance) => instance,
             empty => {
                 let services: Arc<Services> = Arc::clone(&self.guest.services);
-                let made = self.parts.sandbox.instantiate(
+                let made = self.parts.sandbox.instantiate_within(
                     &deployment.component,
                     deployment.limits(),
+                    granted,
                     services,
                 );
-                empty.insert(made.map_err(|failure| {
-                    Called::Unstartable(format!("it can't be started: {}", failure.message))
+                empty.insert(made.map_err(|failure| match failure.kind {
+                    FailureKind::Short => Called::Short,
+                    _ => Called::Unstartable(format!("it can't be started: {}", failure.message)),
                 })?)
             }
         };
@@ -292,6 +306,10 @@ impl Task {
         let lines = instance.take_log();
         if answer.is_err() {
             self.guest.instance = None;
+        }
+        let is_short = |failure: &Failure| failure.kind == FailureKind::Short;
+        if answer.as_ref().is_err_and(is_short) {
+            return Err(Called::Short);
         }
         for line in lines {
             self.keep_line(line);
@@ -420,6 +438,8 @@ impl Task {
 enum Called {
     /// There is no instance to call.
     Unstartable(String),
+    /// It needs more memory than it was granted.
+    Short,
     /// State that it asked for can't be read now.
     Unreadable(Error),
     /// The call failed.

@@ -39,6 +39,15 @@ fn sandbox() -> Sandbox {
         .clone()
 }
 
+/// The usual settings of the processor.
+pub(crate) fn usual() -> Settings {
+    Settings {
+        threads: 2,
+        log_lines: 100,
+        ..Settings::default()
+    }
+}
+
 pub(crate) struct Host {
     pub(crate) log: Log,
     pub(crate) state: Store,
@@ -81,6 +90,16 @@ impl Host {
         memory: ByteSize,
         change: impl FnOnce(&mut tidemill_log::Settings),
     ) -> Result<Self> {
+        Self::open_as(dir, memory, usual(), change).await
+    }
+
+    /// With other settings of the processor.
+    pub(crate) async fn open_as(
+        dir: &Path,
+        memory: ByteSize,
+        functions: Settings,
+        change: impl FnOnce(&mut tidemill_log::Settings),
+    ) -> Result<Self> {
         let metrics = Metrics::default();
         let (clock, random) = (Clock::system(), Random::seeded(7));
         let folder = dir.join("objects");
@@ -111,11 +130,7 @@ impl Host {
         )
         .await?;
         let processor = Processor::open(
-            Settings {
-                threads: 2,
-                log_lines: 100,
-                ..Settings::default()
-            },
+            functions,
             log.clone(),
             state.clone(),
             sandbox(),

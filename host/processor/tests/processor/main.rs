@@ -22,6 +22,7 @@ mod keeping;
 mod kept;
 mod life;
 mod limits;
+mod many;
 mod schemas;
 mod snapshots;
 mod timers;

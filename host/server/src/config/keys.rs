@@ -102,7 +102,10 @@ keys! {
     "state.dirty_bytes", "Changed values that may wait to be written back.", state.dirty_bytes, bytes, quoted;
 
     "functions.threads", "Threads that run functions; 0: as many as cores.", functions.threads, whole, usize::to_string;
-    "functions.instances", "Most live instances in the pool.", functions.instances, whole, u32::to_string;
+    "functions.instances", "Instances that addresses are reserved for; those beyond it take longer to make.", functions.instances, whole, u32::to_string;
+    "functions.memory_bytes", "Linear memory of all instances: beyond it those go that weren't used for longest, and then tasks wait for their turn.",
+        functions.memory_bytes, bytes, quoted;
+    "functions.idle", "How long an instance is kept that isn't used.", functions.idle, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.cache_bytes", "Disk, in the data directory, for compiled components; those that weren't used for longest go first.",
         functions.cache_bytes, bytes, quoted;
     "functions.compile_time", "How long compiling a component may take; one that takes longer is refused.",

@@ -13,7 +13,7 @@ struct Share {
     of: fn(&mut Config) -> &mut ByteSize,
 }
 
-const SHARES: [Share; 9] = [
+const SHARES: [Share; 10] = [
     Share {
         name: "log.tail_bytes",
         part: 8,
@@ -38,6 +38,12 @@ const SHARES: [Share; 9] = [
         part: 8,
         times: 1,
         of: |config| &mut config.state.memory_bytes,
+    },
+    Share {
+        name: "functions.memory_bytes",
+        part: 16,
+        times: 1,
+        of: |config| &mut config.functions.memory_bytes,
     },
     Share {
         name: "log.compaction_bytes",

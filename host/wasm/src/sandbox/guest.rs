@@ -209,18 +209,29 @@ impl Log {
 /// Holds all linear memories of an instance together to one limit.
 pub(super) struct MemoryLimit {
     limit: usize,
+    /// What it may use for now; at most the limit.
+    granted: usize,
     used: usize,
+    /// Whether the guest wanted more than it was granted, and not more than its limit.
+    pub(super) short: bool,
     /// Whether the guest wanted more than it may have since this was last set to false.
     pub(super) refused: bool,
 }
 
 impl MemoryLimit {
-    pub(super) fn new(limit: ByteSize) -> Self {
+    pub(super) fn new(limit: ByteSize, granted: ByteSize) -> Self {
         Self {
             limit: limit.as_usize(),
+            granted: granted.min(limit).as_usize(),
             used: 0,
+            short: false,
             refused: false,
         }
+    }
+
+    /// What it may use from now on.
+    pub(super) fn grant(&mut self, granted: ByteSize) {
+        self.granted = granted.as_usize().min(self.limit);
     }
 
     /// Bytes of all memories.
@@ -234,6 +245,10 @@ impl ResourceLimiter for MemoryLimit {
         let used = self.used.saturating_sub(current).saturating_add(desired);
         if used > self.limit {
             self.refused = true;
+            return Ok(false);
+        }
+        if used > self.granted {
+            self.short = true;
             return Ok(false);
         }
         self.used = used;

@@ -63,6 +63,8 @@ pub enum FailureKind {
     Memory,
     /// Too many bytes or commands in the answer.
     OutputLimit,
+    /// It wanted more memory than it was granted for now, and not more than its limit: no fault of its own.
+    Short,
 }
 
 /// One live copy of a component. Used by one thread at a time.
@@ -87,14 +89,14 @@ impl Instance {
     /// Instantiates and runs the component's start, within the limits of a call.
     pub(super) fn start(
         component: &InstancePre<Guest>,
-        limits: CallLimits,
+        (limits, granted): (CallLimits, ByteSize),
         services: Arc<dyn HostServices>,
         ticks: Arc<Ticks>,
     ) -> Result<Self, StartError> {
         let guest = Guest {
             services,
             log: Log::default(),
-            memory: MemoryLimit::new(limits.memory),
+            memory: MemoryLimit::new(limits.memory, granted),
         };
         let mut store = Store::new(component.engine(), guest);
         store.limiter(|guest| &mut guest.memory);
@@ -137,12 +139,15 @@ impl Instance {
     fn call(&mut self, call: Call, events: &[u8]) -> Result<Vec<u8>, Failure> {
         self.store
             .set_epoch_deadline(Ticks::in_deadline(self.limits.deadline));
-        self.store.data_mut().memory.refused = false;
+        let memory = &mut self.store.data_mut().memory;
+        (memory.refused, memory.short) = (false, false);
         let answer = self
             .on_batch
             .typed::<(Call, &[u8]), (Result<Vec<u8>, String>,)>(&self.store)
             .and_then(|on_batch| on_batch.call(&mut self.store, (call, events)));
         match answer {
+            // What it did instead would depend on what others use.
+            Ok(_) if self.store.data().memory.short => Err(short()),
             Ok((Ok(answer),)) if answer.len() > self.limits.output_bytes.as_usize() => {
                 Err(output_limit(self.limits))
             }
@@ -156,6 +161,11 @@ impl Instance {
             }
             Err(error) => Err(failure(&error, self.store.data(), self.limits)),
         }
+    }
+
+    /// Lets it use so much linear memory from now on, but not more than its limit.
+    pub fn grant(&mut self, memory: ByteSize) {
+        self.store.data_mut().memory.grant(memory);
     }
 
     /// Linear memory it holds.
@@ -187,6 +197,9 @@ fn failure(error: &wasmtime::Error, guest: &Guest, limits: CallLimits) -> Failur
         };
     }
     let cause = error.root_cause().to_string();
+    if guest.memory.short {
+        return short();
+    }
     if guest.memory.refused {
         return Failure {
             kind: FailureKind::Memory,
@@ -200,6 +213,13 @@ fn failure(error: &wasmtime::Error, guest: &Guest, limits: CallLimits) -> Failur
     Failure {
         kind: FailureKind::Trap,
         message: format!("{cause}{}", frames(error)),
+    }
+}
+
+fn short() -> Failure {
+    Failure {
+        kind: FailureKind::Short,
+        message: "it needs more memory than it was granted".into(),
     }
 }
 

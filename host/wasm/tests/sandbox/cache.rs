@@ -124,7 +124,7 @@ fn what_was_not_used_for_longest_goes_first() {
     old(&first, 1);
     old(&second, 2);
     std::fs::write(dir.path().join("cache/left.1-1.tmp"), b"unfinished").expect("write");
-    let room = ByteSize(bytes(&first) + bytes(&second) + 8);
+    let room = ByteSize(bytes(&first) + bytes(&second) / 2 * 3);
     let sandbox = bounded(dir.path(), room);
     answers(&sandbox, &filter);
     answers(&sandbox, &another);
