@@ -82,7 +82,11 @@ mod tests {
         };
         let sandbox = Sandbox::new(settings).expect("the engine starts");
         let clock = Clock::manual(Timestamp::from_micros(0));
-        let compiler = Arc::new(Compiler::new(sandbox, clock.clone(), Duration::from_secs(3)));
+        let compiler = Arc::new(Compiler::new(
+            sandbox,
+            clock.clone(),
+            Duration::from_secs(3),
+        ));
         let other = compiler.turn.clone().acquire_owned().await.expect("free");
         let waiting = tokio::spawn({
             let compiler = Arc::clone(&compiler);

@@ -90,9 +90,8 @@ impl<W> Fair<W> {
     /// Forgets owners without work that the others have caught up with, now and then.
     pub(crate) fn tidy(&mut self) {
         let now = self.now;
-        self.owners.retain(|_, owner| {
-            owner.running > 0 || !owner.waiting.is_empty() || owner.clock > now
-        });
+        self.owners
+            .retain(|_, owner| owner.running > 0 || !owner.waiting.is_empty() || owner.clock > now);
     }
 
     /// How many pieces wait.
@@ -149,7 +148,10 @@ mod tests {
         assert_eq!(play(&mut fair, |_| 4000, 3), [1, 1, 1]);
         fair.push(B, 9, ());
         let next = play(&mut fair, |_| 4000, 2);
-        assert!(next.contains(&2), "its turn comes at once, not after 997 others");
+        assert!(
+            next.contains(&2),
+            "its turn comes at once, not after 997 others"
+        );
         assert_eq!(fair.waiting(), 996);
     }
 
@@ -166,7 +168,10 @@ mod tests {
         for owner in [A, B, C] {
             let turns = seen.iter().filter(|seen| **seen == owner.0).count() as u64;
             let time = turns * takes(owner);
-            assert!((5_900..=6_100).contains(&time), "{owner:?} had {time} of 18000");
+            assert!(
+                (5_900..=6_100).contains(&time),
+                "{owner:?} had {time} of 18000"
+            );
         }
     }
 

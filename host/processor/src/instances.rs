@@ -246,7 +246,10 @@ mod tests {
         let all = instances(10);
         let first = all.grow(None, 4).expect("room");
         let first = all.grow(Some(first), 7).expect("more room");
-        assert_eq!((first.num_permits(), bytes(&first)), (7, ByteSize(7 * PAGE)));
+        assert_eq!(
+            (first.num_permits(), bytes(&first)),
+            (7, ByteSize(7 * PAGE))
+        );
         let held = all.grow(Some(first), 11).expect("no more than there is");
         assert_eq!(held.num_permits(), 10);
         assert!(all.grow(None, 1).is_err());

@@ -30,8 +30,8 @@ mod pointer;
 
 mod function_log;
 mod housekeeping;
-mod instances;
 mod inspect;
+mod instances;
 mod measure;
 mod nearest;
 mod recovery;

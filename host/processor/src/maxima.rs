@@ -112,9 +112,15 @@ mod tests {
         };
         assert!(most.check(&manifest(json!({}))).is_ok());
         for (limits, says) in [
-            (json!({"memory": "2GiB"}), "limits.memory: 2GiB is more than this host allows a function (functions.max_memory = \"1GiB\")"),
+            (
+                json!({"memory": "2GiB"}),
+                "limits.memory: 2GiB is more than this host allows a function (functions.max_memory = \"1GiB\")",
+            ),
             (json!({"deadline": "11s"}), "limits.deadline: 11s is more"),
-            (json!({"state_bytes": "3GiB"}), "functions.max_state = \"2GiB\""),
+            (
+                json!({"state_bytes": "3GiB"}),
+                "functions.max_state = \"2GiB\"",
+            ),
             (json!({"log_bytes": "2MiB"}), "functions.max_log = \"1MiB\""),
         ] {
             let wanted = manifest(limits);
@@ -128,6 +134,9 @@ mod tests {
             assert!(most.check(&given).is_ok(), "what is left of it is allowed");
         }
         let refusal = most.check_component((64 << 20) + 1).expect_err("refused");
-        assert!(refusal.detail.contains("functions.max_component"), "{refusal}");
+        assert!(
+            refusal.detail.contains("functions.max_component"),
+            "{refusal}"
+        );
     }
 }

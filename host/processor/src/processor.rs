@@ -128,12 +128,8 @@ impl Processor {
         metrics: &Metrics,
     ) -> Result<Self> {
         let pool = Pool::start(settings.threads, clock.clone())?;
-        let instances = Instances::new(
-            settings.memory_bytes,
-            settings.idle,
-            clock.clone(),
-            metrics,
-        );
+        let instances =
+            Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
         let metrics = FunctionMetrics::new(metrics);
         let parts = Parts {

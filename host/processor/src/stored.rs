@@ -249,13 +249,7 @@ pub(crate) fn too_large(
     let of = |what: &str, bytes: usize, limit: &str, most: usize| {
         (bytes > most).then(|| format!("{what} of {bytes} bytes passes {limit} ({most} bytes)"))
     };
-    of(
-        "a value",
-        value.len(),
-        "state_value_bytes",
-        most.as_usize(),
-    )
-    .or_else(|| {
+    of("a value", value.len(), "state_value_bytes", most.as_usize()).or_else(|| {
         let entry = entry?;
         let key = of(
             "the event's key",
@@ -330,10 +324,12 @@ mod tests {
             "a value's key has no bound of its own"
         );
         assert!(
-            too_large(&long, Some(b"e"), b"v", most).is_some_and(|why| why.contains("STATE_KEY_BYTES"))
+            too_large(&long, Some(b"e"), b"v", most)
+                .is_some_and(|why| why.contains("STATE_KEY_BYTES"))
         );
         assert!(
-            too_large(b"k", Some(&long), b"v", most).is_some_and(|why| why.contains("ENTRY_KEY_BYTES"))
+            too_large(b"k", Some(&long), b"v", most)
+                .is_some_and(|why| why.contains("ENTRY_KEY_BYTES"))
         );
     }
 

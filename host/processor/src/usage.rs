@@ -4,7 +4,7 @@
 //! What counts is the bytes of keys and values as they are stored. What a change replaces is looked up in
 //! memory; where it isn't there, its bytes are counted as if nothing were replaced, and remembered as
 //! uncertain. So a count may be too high, never too low, and only when it says that the limit is passed, and
-//! more than a part of it is uncertain, everything is counted again.
+//! more than a part of it is uncertain, everything on its partition is counted again.
 
 use crate::stored::{TIMERS, USAGE};
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_state::{Change, Changes, ChangesReader, Reader, Scope, Store};
 use tidemill_types::{ByteSize, Result};
+use tokio::sync::watch;
 
 /// A removed value that isn't in memory is taken for this long when it comes to what is uncertain.
 const UNSEEN_BYTES: u64 = 4 << 10;
@@ -145,15 +146,21 @@ pub(crate) struct Usage {
     partitions: Vec<AtomicU64>,
     total: AtomicU64,
     expired: AtomicBool,
+    /// Partitions of which it is known.
+    known: watch::Sender<usize>,
 }
 
+/// What a partition keeps that wasn't counted yet.
+const UNKNOWN: u64 = u64::MAX;
+
 impl Usage {
-    /// Nothing, on so many partitions.
+    /// Of so many partitions, none of which was counted yet.
     pub(crate) fn new(partitions: u32) -> Self {
         Self {
-            partitions: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
+            partitions: (0..partitions).map(|_| AtomicU64::new(UNKNOWN)).collect(),
             total: AtomicU64::new(0),
             expired: AtomicBool::new(false),
+            known: watch::Sender::new(0),
         }
     }
 
@@ -167,10 +174,22 @@ impl Usage {
         let place = usize::try_from(partition).ok();
         if let Some(kept) = place.and_then(|place| self.partitions.get(place)) {
             let before = kept.swap(bytes, Ordering::AcqRel);
+            let is_first = before == UNKNOWN;
+            let before = if is_first { 0 } else { before };
             // Wraps around where it shrinks, and back.
             self.total
                 .fetch_add(bytes.wrapping_sub(before), Ordering::AcqRel);
+            if is_first {
+                self.known.send_modify(|known| *known += 1);
+            }
         }
+    }
+
+    /// Waits until all partitions were counted.
+    pub(crate) async fn known(&self) {
+        let all = self.partitions.len();
+        // The sender is here, so that it can't be gone.
+        let _ = self.known.subscribe().wait_for(|known| *known >= all).await;
     }
 
     /// Values have been taken away that the counts still have.
@@ -225,17 +244,43 @@ mod tests {
         assert_eq!(kept, Kept::default());
         let steps: [&[Change<'_>]; 3] = [
             &[
-                Change::Set { slot: 0, key: b"a", value: b"1234" },
-                Change::Set { slot: 1, key: b"a", value: b"12" },
-                Change::Set { slot: TIMERS, key: b"t", value: b"123" },
+                Change::Set {
+                    slot: 0,
+                    key: b"a",
+                    value: b"1234",
+                },
+                Change::Set {
+                    slot: 1,
+                    key: b"a",
+                    value: b"12",
+                },
+                Change::Set {
+                    slot: TIMERS,
+                    key: b"t",
+                    value: b"123",
+                },
             ],
             &[
-                Change::Set { slot: 0, key: b"a", value: b"1" },
-                Change::Delete { slot: 1, key: b"never there" },
+                Change::Set {
+                    slot: 0,
+                    key: b"a",
+                    value: b"1",
+                },
+                Change::Delete {
+                    slot: 1,
+                    key: b"never there",
+                },
             ],
             &[
-                Change::Delete { slot: TIMERS, key: b"t" },
-                Change::Set { slot: TIMERS, key: b"t", value: b"12345" },
+                Change::Delete {
+                    slot: TIMERS,
+                    key: b"t",
+                },
+                Change::Set {
+                    slot: TIMERS,
+                    key: b"t",
+                    value: b"12345",
+                },
                 Change::Delete { slot: 1, key: b"a" },
             ],
         ];
@@ -247,7 +292,13 @@ mod tests {
             store
                 .apply(CommitSeq(commit), changes.as_bytes())
                 .expect("applies");
-            assert_eq!(kept, Kept { bytes, uncertain: 0 });
+            assert_eq!(
+                kept,
+                Kept {
+                    bytes,
+                    uncertain: 0
+                }
+            );
             for again in [false, true] {
                 let found = Kept::read(&store, SCOPE, &[0, 1], again).expect("read");
                 assert_eq!(found, kept, "counted again: {again}");
@@ -269,16 +320,22 @@ mod tests {
         assert_eq!(Kept::decode(&golden[1..]), None);
     }
 
-    #[test]
-    fn partitions_add_up() {
+    #[tokio::test]
+    async fn partitions_add_up() {
         let usage = Usage::new(2);
         usage.set(0, 10);
+        usage.set(0, 11);
+        assert!(futures::FutureExt::now_or_never(usage.known()).is_none());
         usage.set(1, 5);
+        usage.known().await;
         usage.set(0, 3);
         usage.set(9, 7);
         assert_eq!(usage.total(), 8);
         let limit = ByteSize(6400);
-        let kept = |uncertain| Kept { bytes: 1, uncertain };
+        let kept = |uncertain| Kept {
+            bytes: 1,
+            uncertain,
+        };
         assert!(!usage.is_doubtful(kept(100), limit) && usage.is_doubtful(kept(101), limit));
         usage.expired();
         assert!(usage.is_doubtful(kept(0), limit) && !usage.is_doubtful(kept(0), limit));

@@ -1,7 +1,9 @@
 //! From a manifest's JSON to the checked [`Manifest`], every default filled in.
 
 use super::fields::{Table, refuse};
-use super::{Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time};
+use super::{
+    Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+};
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_log::Format;

@@ -168,6 +168,8 @@ async fn wait(
                 let measuring = task.to_measure(again);
                 if let Some(kept) = apart(parts, task, move || measuring.read()).await? {
                     task.measured(kept);
+                    // The limit is one of all partitions together.
+                    task.usage().known().await;
                 }
             }
             Slice::Storage(error) => pause(parts, task, error).await?,

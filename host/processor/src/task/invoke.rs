@@ -412,14 +412,17 @@ impl Task {
             LogLevel::Warn => "warn",
             LogLevel::Error => "error",
         };
-        self.lines.push(FunctionLogLine {
-            time: self.parts.clock.now(),
-            level,
-            version: self.deployment.version,
-            partition,
-            offset,
-            message: line.message,
-        });
+        self.lines.push_within(
+            &self.deployment.manifest.limits,
+            FunctionLogLine {
+                time: self.parts.clock.now(),
+                level,
+                version: self.deployment.version,
+                partition,
+                offset,
+                message: line.message,
+            },
+        );
     }
 
     /// Says once per task why events without key are passed over.

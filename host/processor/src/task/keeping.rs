@@ -3,7 +3,7 @@
 use super::Task;
 use crate::effects::{Effects, Refusal};
 use crate::record::Role;
-use crate::usage::{Growth, Kept, growth};
+use crate::usage::{Growth, Kept, Usage, growth};
 use std::collections::BTreeMap;
 use tidemill_state::{Scope, Store};
 use tidemill_types::{ByteSize, Result};
@@ -47,6 +47,11 @@ impl Task {
         }
     }
 
+    /// What all partitions of the function keep.
+    pub(super) fn usage(&self) -> &Usage {
+        &self.deployment.usage
+    }
+
     /// Takes what was counted.
     pub(super) fn measured(&mut self, kept: Kept) {
         self.deployment.usage.set(self.at.partition, kept.bytes);
@@ -67,10 +72,7 @@ impl Task {
     }
 
     /// Which of a run's events can't be accepted because the function would keep too much; `None`: all can.
-    pub(super) fn too_much(
-        &self,
-        effects: &Effects,
-    ) -> std::result::Result<Option<Full>, Refusal> {
+    pub(super) fn too_much(&self, effects: &Effects) -> std::result::Result<Option<Full>, Refusal> {
         let Some(kept) = self.kept.filter(|_| !effects.changes.is_empty()) else {
             return Ok(None);
         };

@@ -94,9 +94,18 @@ async fn what_a_host_does_not_allow_is_refused() {
     host.topic("in", 1, Format::Bytes).await;
     let long = "x".repeat(64 << 10);
     for (changes, says) in [
-        (json!({"limits": {"memory": "2GiB"}}), "functions.max_memory"),
-        (json!({"limits": {"deadline": "20s"}}), "functions.max_deadline"),
-        (json!({"config": {"text": long}}), "more than a configuration may have (64KiB)"),
+        (
+            json!({"limits": {"memory": "2GiB"}}),
+            "functions.max_memory",
+        ),
+        (
+            json!({"limits": {"deadline": "20s"}}),
+            "functions.max_deadline",
+        ),
+        (
+            json!({"config": {"text": long}}),
+            "more than a configuration may have (64KiB)",
+        ),
     ] {
         let refused = host.try_deploy("f", manifest(changes), KeepState::Keep);
         let refused = refused.await.expect_err("refused");
@@ -106,6 +115,9 @@ async fn what_a_host_does_not_allow_is_refused() {
     let large = vec![0; (64 << 20) + 1];
     let refused = host.deploy_guest("f", large, manifest(json!({})), KeepState::Keep);
     let refused = refused.await.expect_err("refused");
-    assert!(refused.detail.contains("functions.max_component"), "{refused}");
+    assert!(
+        refused.detail.contains("functions.max_component"),
+        "{refused}"
+    );
     host.close().await;
 }

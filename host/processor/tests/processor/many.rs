@@ -11,7 +11,9 @@ use tidemill_types::ByteSize;
 /// The value of a gauge.
 fn gauge(host: &Host, name: &str) -> u64 {
     let text = host.metrics.render();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{name} ")));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
@@ -35,7 +37,8 @@ async fn hundreds_of_functions_share_the_memory_of_a_few_and_idle_ones_have_none
     let host = open(dir.path(), settings.clone()).await;
     host.topic("in", 2, Format::Bytes).await;
     for number in 0..FUNCTIONS {
-        host.deploy(&format!("f{number}"), counting(json!({}))).await;
+        host.deploy(&format!("f{number}"), counting(json!({})))
+            .await;
     }
     host.close().await;
 
@@ -78,7 +81,10 @@ async fn a_function_that_may_use_more_than_there_is_has_its_turn_alone() {
     }
     for name in ["f", "g"] {
         let counts = host.caught_up(name).await.counts;
-        assert_eq!((counts.filtered, counts.skipped, counts.dead_lettered), (4, 4, 4));
+        assert_eq!(
+            (counts.filtered, counts.skipped, counts.dead_lettered),
+            (4, 4, 4)
+        );
     }
     host.close().await;
 }
@@ -110,7 +116,10 @@ async fn a_quiet_function_goes_on_while_another_is_swamped() {
     assert_eq!(report.counts.emitted, 1);
     let hot = host.processor.describe("hot").await.expect("it exists");
     let lag: u64 = hot.tasks.iter().map(|task| task.lag).sum();
-    assert!(lag > 200, "it went on long before the other was done: {lag}");
+    assert!(
+        lag > 200,
+        "it went on long before the other was done: {lag}"
+    );
     host.processor.pause("hot").await.expect("it pauses");
     host.close().await;
 }

@@ -41,7 +41,7 @@ const SHARES: [Share; 10] = [
     },
     Share {
         name: "functions.memory_bytes",
-        part: 16,
+        part: 32,
         times: 1,
         of: |config| &mut config.functions.memory_bytes,
     },

@@ -130,7 +130,8 @@ impl Cache {
     /// Whole or not at all: written beside its place and renamed.
     fn write(&self, path: &Path, file: &[u8]) -> io::Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let unfinished = path.with_extension(format!("{}-{number}.{UNFINISHED}", std::process::id()));
+        let unfinished =
+            path.with_extension(format!("{}-{number}.{UNFINISHED}", std::process::id()));
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
