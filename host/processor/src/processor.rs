@@ -48,7 +48,7 @@ impl Default for Settings {
         Self {
             threads: 0,
             log_lines: 1000,
-            memory_bytes: ByteSize::mib(256),
+            memory_bytes: ByteSize::mib(64),
             idle: Duration::from_secs(30),
             maxima: Maxima::default(),
             compile_time: Duration::from_secs(60),

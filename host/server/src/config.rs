@@ -175,7 +175,7 @@ impl Default for Config {
             functions: Functions {
                 threads: 0,
                 instances: 64,
-                memory_bytes: ByteSize::mib(256),
+                memory_bytes: ByteSize::mib(64),
                 idle: Duration::from_secs(30),
                 cache_bytes: ByteSize::mib(1024),
                 compile_time: Duration::from_secs(60),
