@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::ingest::Pointers;
 use crate::metrics::HttpMetrics;
 use crate::serve::serve;
 use crate::telemetry::start_telemetry;
@@ -156,6 +157,7 @@ impl Parts {
             counted: HttpMetrics::new(&self.metrics),
             metrics: self.metrics.clone(),
             stopping: Shutdown::new(),
+            pointers: Pointers::default(),
             sticky: AtomicU32::new(0),
         });
         let stop = shutdown.child_token();

@@ -92,7 +92,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         headers: ingest::HEADERS,
         ..operation(
             "post",
-            "/v1/topics/{topic}/events",
+            ingest::ROUTE,
             "Appends events; answers when they are durable.",
             ingest::QUERY,
             ingest::TYPES,
@@ -242,7 +242,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
                 .delete(topics::remove),
         )
         .route("/v1/topics/{topic}/stats", get(topics::stats))
-        .route("/v1/topics/{topic}/events", topic_events)
+        .route(ingest::ROUTE, topic_events)
         .route("/v1/functions", get(functions::list))
         .route(
             "/v1/functions/{function}",
@@ -292,6 +292,34 @@ pub(crate) fn route_of(path: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_append_is_told_from_its_path() {
+        let ask = |method: &str, path: &str| {
+            let request = axum::http::Request::builder().method(method).uri(path);
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            ingest::topic_of_append(&request).map(str::to_owned)
+        };
+        for (path, topic) in [
+            ("/v1/topics/orders/events", Some("orders")),
+            ("/v1/topics/orders/events?key=a/b", Some("orders")),
+            ("/v1/topics/events/events", Some("events")),
+            ("/v1/topics/or%64ers/events", None),
+            ("/v1/topics/a/b/events", None),
+            ("/v1/topics//events", None),
+            ("/v1/topics/events", None),
+            ("/v1/topics/orders/events/", None),
+            ("/v1/topics/orders/stats", None),
+        ] {
+            assert_eq!(ask("POST", path).as_deref(), topic, "{path:?}");
+            assert_eq!(ask("GET", path), None, "{path:?}");
+            let path = path.split('?').next().unwrap_or_default();
+            assert!(
+                topic.is_none() || route_of(path) == ingest::ROUTE,
+                "{path:?}"
+            );
+        }
+    }
 
     #[test]
     fn paths_have_bounded_labels() {

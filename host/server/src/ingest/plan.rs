@@ -54,7 +54,7 @@ impl Plan {
             (Some(time), _) => TimeSource::Given(time),
             (None, TimeFrom::Ingest) => TimeSource::Given(now),
             (None, TimeFrom::Value { pointer, unit }) => {
-                TimeSource::Pointer(Pointer::read(pointer)?, *unit)
+                TimeSource::Pointer(app.pointers.get(pointer)?, *unit)
             }
             (None, TimeFrom::Header { name, unit }) => {
                 match header_time(&parts.headers, name, *unit)? {
@@ -66,7 +66,7 @@ impl Plan {
         let intake = Intake {
             partitions: settings.partitions,
             format: settings.format,
-            key: key_from(&params, topic)?,
+            key: key_from(app, &params, topic)?,
             time,
             now,
             single: event_time.is_some(),
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
+fn key_from(app: &App, params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
     match (
         params.get("key"),
         params.parse_own("key_pointer", Pointer::read)?,
@@ -105,7 +105,7 @@ fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
         (Some(key), None) => Ok(KeyFrom::Fixed(key.as_bytes().to_vec())),
         (None, Some(pointer)) => Ok(KeyFrom::Pointer(pointer)),
         (None, None) => match &topic.settings.key {
-            Some(pointer) => Ok(KeyFrom::Pointer(Pointer::read(pointer)?)),
+            Some(pointer) => Ok(KeyFrom::Pointer(app.pointers.get(pointer)?)),
             None => Ok(KeyFrom::Null),
         },
     }
