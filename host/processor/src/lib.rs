@@ -16,12 +16,14 @@ mod pool;
 mod task;
 
 mod attempts;
+mod backoff;
 mod cleaning;
 mod dead_letter;
 mod effects;
 mod keys;
 mod note;
 mod origin;
+mod parked;
 mod pending;
 mod pointer;
 
@@ -37,7 +39,7 @@ mod stored;
 mod timers;
 
 pub use manifest::{
-    Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+    Exhausted, InputSpec, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };
 pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
 pub use recovery::StateRecovery;

@@ -23,6 +23,7 @@ pub(crate) struct FunctionMetrics {
     errors: Counters,
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
+    outcomes: Counters,
 }
 
 /// Those of one function.
@@ -39,6 +40,48 @@ pub(crate) struct Meter {
     timer_dead_letters: Counter,
     invocations: Counter,
     seconds: Histogram,
+    outcomes: Outcomes,
+}
+
+/// What became of the events that one version took up.
+struct Outcomes {
+    taken: Counter,
+    effective: Counter,
+    filtered: Counter,
+    skipped: Counter,
+    dead_lettered: Counter,
+    late: Counter,
+}
+
+impl Outcomes {
+    fn of(family: &Counters, function: &FunctionName, version: u32) -> Self {
+        let counter = |outcome: &str| {
+            let labels = vec![
+                ("function".to_owned(), function.to_string()),
+                ("version".to_owned(), version.to_string()),
+                ("outcome".to_owned(), outcome.to_owned()),
+            ];
+            family.get_or_create(&labels).clone()
+        };
+        Self {
+            taken: counter("in"),
+            effective: counter("effective"),
+            filtered: counter("filtered"),
+            skipped: counter("skipped"),
+            dead_lettered: counter("dead-lettered"),
+            late: counter("late"),
+        }
+    }
+
+    fn committed(&self, before: &Counts, after: &Counts) {
+        self.taken.inc_by(after.events_in - before.events_in);
+        self.effective.inc_by(after.effective - before.effective);
+        self.filtered.inc_by(after.filtered - before.filtered);
+        self.skipped.inc_by(after.skipped - before.skipped);
+        self.dead_lettered
+            .inc_by(after.dead_lettered - before.dead_lettered);
+        self.late.inc_by(after.late - before.late);
+    }
 }
 
 impl FunctionMetrics {
@@ -67,11 +110,15 @@ impl FunctionMetrics {
                 "Duration of a call.",
                 Family::new_with_constructor(histogram as fn() -> Histogram),
             ),
+            outcomes: counters(
+                "events",
+                "Events taken up (in), and what became of them, by version; the rest waits.",
+            ),
         }
     }
 
     /// The counters of one function.
-    pub(crate) fn of(&self, function: &FunctionName) -> Meter {
+    pub(crate) fn of(&self, function: &FunctionName, version: u32) -> Meter {
         let labels = vec![("function".to_owned(), function.to_string())];
         let counter = |family: &Counters| family.get_or_create(&labels).clone();
         Meter {
@@ -87,6 +134,7 @@ impl FunctionMetrics {
             timer_dead_letters: counter(&self.timer_dead_letters),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
+            outcomes: Outcomes::of(&self.outcomes, function, version),
         }
     }
 }
@@ -94,6 +142,7 @@ impl FunctionMetrics {
 impl Meter {
     /// Counts what a transaction did: `after` less `before`.
     pub(crate) fn committed(&self, before: &Counts, after: &Counts) {
+        self.outcomes.committed(before, after);
         self.events_in.inc_by(after.events_in - before.events_in);
         self.events_out.inc_by(after.emitted - before.emitted);
         self.filtered.inc_by(after.filtered - before.filtered);

@@ -21,6 +21,7 @@ mod host;
 mod keeping;
 mod kept;
 mod life;
+mod parking;
 mod schemas;
 mod snapshots;
 mod timers;
