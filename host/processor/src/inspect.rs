@@ -87,7 +87,11 @@ fn role_report(
         let handle = handles.find(|task| {
             task.partition == partition && task.repartitions == (role == Role::Repartition)
         })?;
-        Some((handle.view.retrying(), handle.view.parked(), handle.view.timers()))
+        Some((
+            handle.view.retrying(),
+            handle.view.parked(),
+            handle.view.timers(),
+        ))
     };
     let partitions = function.tasks.iter().map(|task| task.partition);
     let said: HashMap<u32, _> = partitions

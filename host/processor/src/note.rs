@@ -160,8 +160,16 @@ impl Note {
         out.extend(micros(self.floor.map(|floor| floor.received)).to_le_bytes());
         let failures = self.front.map_or(0, |front| front.failures);
         out.extend(u64::from(failures).to_le_bytes());
-        out.extend(self.front.map_or(0, |front| front.due.micros()).to_le_bytes());
-        out.extend(self.front.map_or(0, |front| front.first.micros()).to_le_bytes());
+        out.extend(
+            self.front
+                .map_or(0, |front| front.due.micros())
+                .to_le_bytes(),
+        );
+        out.extend(
+            self.front
+                .map_or(0, |front| front.first.micros())
+                .to_le_bytes(),
+        );
         debug_assert_eq!(out.len(), BYTES);
         if self.base != Counts::default() {
             let base = &self.base;
@@ -398,7 +406,10 @@ mod tests {
         note.counts.retrying = 0;
         note.counts.skipped = 2;
         let counts = note.counts.since(note.base);
-        assert_eq!((counts.events_in, counts.skipped, counts.effective), (2, 2, 0));
+        assert_eq!(
+            (counts.events_in, counts.skipped, counts.effective),
+            (2, 2, 0)
+        );
         assert!(counts.conserved() && note.counts.conserved());
     }
 

@@ -151,7 +151,10 @@ impl Parked {
         let set = changes
             .iter()
             .filter_map(|change| Some((change.number, change.place.as_ref()?.floor)));
-        let first = kept.into_iter().chain(set).min_by_key(|(number, _)| *number);
+        let first = kept
+            .into_iter()
+            .chain(set)
+            .min_by_key(|(number, _)| *number);
         first.map(|(_, floor)| floor)
     }
 
@@ -197,7 +200,10 @@ impl Parked {
     fn line_up(&mut self, number: u64, key: Option<&Bytes>) {
         let first = match key {
             None => Some(number),
-            Some(key) => self.queues.get(key).and_then(|queue| queue.first().copied()),
+            Some(key) => self
+                .queues
+                .get(key)
+                .and_then(|queue| queue.first().copied()),
         };
         if let Some(first) = first
             && let Some(place) = self.places.get(&first)

@@ -128,7 +128,13 @@ impl Pending {
         let commits = Commits::Same(CommitSeq(0));
         Self {
             rows: (0..).take(rows.len()).map(|row| (0, row)).collect(),
-            batches: vec![Batch::new(heads.into(), payload, offsets, received, commits)],
+            batches: vec![Batch::new(
+                heads.into(),
+                payload,
+                offsets,
+                received,
+                commits,
+            )],
             next,
             by_key: false,
             kind,

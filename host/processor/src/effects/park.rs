@@ -50,13 +50,7 @@ impl Desk<'_> {
         effects.note.counts.retrying += 1;
     }
 
-    fn put(
-        &self,
-        effects: &mut Effects,
-        pending: &Pending,
-        row: usize,
-        tries: Option<Tries<'_>>,
-    ) {
+    fn put(&self, effects: &mut Effects, pending: &Pending, row: usize, tries: Option<Tries<'_>>) {
         let event = pending.raw(row);
         let disorder = self.deployment.manifest.time.disorder;
         let watermark = effects.note.watermark_micros(disorder);

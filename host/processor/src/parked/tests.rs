@@ -58,7 +58,10 @@ fn only_the_first_of_a_key_is_due_and_the_others_follow_it() {
     for number in [1, 3, 4] {
         parked.apply(gone(number));
     }
-    assert_eq!((parked.len(), parked.bytes, parked.first_due()), (0, 0, None));
+    assert_eq!(
+        (parked.len(), parked.bytes, parked.first_due()),
+        (0, 0, None)
+    );
 }
 
 #[test]
@@ -73,7 +76,10 @@ fn how_far_back_they_look_is_told_before_it_is_so() {
     assert_eq!(after(&[]), Some(30));
     assert_eq!(after(&[gone(3)]), Some(50));
     assert_eq!(after(&[gone(3), gone(5)]), None);
-    assert_eq!(after(&[gone(3), gone(5), set(6, place(None, 0, 7))]), Some(7));
+    assert_eq!(
+        after(&[gone(3), gone(5), set(6, place(None, 0, 7))]),
+        Some(7)
+    );
     assert_eq!(after(&[set(3, place(Some("a"), 1, 31)), gone(5)]), Some(31));
 }
 
@@ -124,7 +130,10 @@ proptest! {
             let change = match what {
                 0 => gone(number),
                 // A number keeps its key.
-                _ => set(number, place([None, Some("a"), Some("b")][number as usize % 3], 0, due)),
+                _ => {
+                    let key = [None, Some("a"), Some("b")][usize::try_from(number % 3).expect("small")];
+                    set(number, place(key, 0, due))
+                }
             };
             parked.apply(change);
             let mut firsts = BTreeMap::new();

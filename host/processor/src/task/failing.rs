@@ -50,7 +50,11 @@ impl Task {
         let cause = pending.cause.as_ref();
         let why = cause.map_or("before the host was started", |cause| cause.error.as_str());
         let by_key = self.deployment.manifest.retry.order == Order::Key && !is_timer;
-        let full = if by_key { self.full_words() } else { String::new() };
+        let full = if by_key {
+            self.full_words()
+        } else {
+            String::new()
+        };
         self.view
             .set(Some(format!("try {failures} failed: {why}{full}")));
         let parked = self.until_parked();
@@ -103,8 +107,10 @@ impl Task {
         let pending = self.pending.as_ref()?;
         let cause = pending.cause.as_ref();
         let why = cause.map_or("", |cause| cause.error.as_str());
-        self.view
-            .set_parked(format!("try {failures} of {} failed: {why}", self.place(row)));
+        self.view.set_parked(format!(
+            "try {failures} of {} failed: {why}",
+            self.place(row)
+        ));
         let tries = Tries {
             failures,
             cause,

@@ -155,7 +155,8 @@ impl Task {
         let end = (rows.start + 1..rows.end).find(|row| {
             let received = pending.times(*row).1.micros();
             let watermark = time.turn_of(pending, *row);
-            event.is_some_and(|due| due <= watermark) || processing.is_some_and(|due| due <= received)
+            event.is_some_and(|due| due <= watermark)
+                || processing.is_some_and(|due| due <= received)
         });
         rows.start..end.unwrap_or(rows.end)
     }

@@ -45,7 +45,10 @@ async fn other_keys_go_on_and_the_parked_key_keeps_its_order() {
     ];
     host.send("in", 0, &events).await;
     let report = host.caught_up("f").await;
-    assert_eq!(report.counts.events_in, 7, "the position is past all of them");
+    assert_eq!(
+        report.counts.events_in, 7,
+        "the position is past all of them"
+    );
     assert_eq!((report.counts.retrying, report.counts.effective), (3, 3));
     assert_eq!(report.tasks[0].retrying, 3);
     assert_eq!(report.status, FunctionStatus::Retrying);
@@ -113,16 +116,17 @@ async fn an_exhausted_key_goes_on_behind_its_dead_letter_or_stops_the_function()
     );
     assert_eq!(host.count("f", "a").await, Some(2));
     host.deploy("f", parking("1ms..2ms", "stop")).await;
-    host.send("in", 0, &[(Some("a"), "r"), (Some("b"), "c"), (Some("a"), "c")])
-        .await;
+    host.send(
+        "in",
+        0,
+        &[(Some("a"), "r"), (Some("b"), "c"), (Some("a"), "c")],
+    )
+    .await;
     let stopped = host
         .until("f", |report| report.status == FunctionStatus::Stopped)
         .await;
     let why = stopped.status_reason.expect("it says why");
-    assert!(
-        why.contains("in 0:44") && why.contains("3 times"),
-        "{why}"
-    );
+    assert!(why.contains("in 0:44") && why.contains("3 times"), "{why}");
     host.close().await;
     // Nothing of it is lost by stopping.
     let host = reopen(dir.path()).await;
@@ -142,11 +146,18 @@ async fn events_keyed_by_a_pointer_are_parked_with_where_they_came_from() {
         "retry": {"attempts": 2, "backoff": "1ms..2ms", "order": "key"}});
     host.deploy("f", manifest(changes)).await;
     for partition in 0..2 {
-        host.send("in", partition, &[(Some("own"), "[\"a\"]"), (Some("own"), "trap")])
-            .await;
+        host.send(
+            "in",
+            partition,
+            &[(Some("own"), "[\"a\"]"), (Some("own"), "trap")],
+        )
+        .await;
     }
     let report = settled(&host, 4).await;
-    assert_eq!((report.counts.effective, report.counts.dead_lettered), (2, 2));
+    assert_eq!(
+        (report.counts.effective, report.counts.dead_lettered),
+        (2, 2)
+    );
     let mut letters = host.read("f.dead-letters").await;
     letters.sort_by_key(|letter| letter.headers["tidemill-partition"].clone());
     for (letter, partition) in letters.iter().zip(["0", "1"]) {
@@ -175,7 +186,10 @@ async fn tries_in_place_go_on_counting_after_a_restart() {
     let report = host.until("f", retrying).await;
     assert!(conserved(&report));
     let why = report.status_reason.expect("it says why");
-    assert!(why.contains("try 1 failed: before the host was started"), "{why}");
+    assert!(
+        why.contains("try 1 failed: before the host was started"),
+        "{why}"
+    );
     assert_eq!(report.tasks[0].position, 1);
     let text = host.metrics.render();
     assert!(
@@ -208,7 +222,10 @@ async fn what_can_not_be_parked_any_more_holds_its_partition_until_there_is_room
     let skipping = json!({"retry": {"attempts": 1, "exhausted": "skip", "order": "key"}});
     host.deploy("f", counting(skipping)).await;
     let report = settled(&host, most as u64 + 6).await;
-    assert_eq!((report.counts.skipped, report.counts.effective), (most as u64 + 5, 1));
+    assert_eq!(
+        (report.counts.skipped, report.counts.effective),
+        (most as u64 + 5, 1)
+    );
     host.close().await;
 }
 
