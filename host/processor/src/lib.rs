@@ -21,6 +21,7 @@ mod cleaning;
 mod dead_letter;
 mod effects;
 mod keys;
+mod letters;
 mod note;
 mod origin;
 mod parked;
@@ -38,6 +39,7 @@ mod slot;
 mod stored;
 mod timers;
 
+pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
     Exhausted, InputSpec, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };

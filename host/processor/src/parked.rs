@@ -13,7 +13,8 @@ use crate::note::Floor;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use tidemill_types::{Error, Result, Timestamp, limits};
+use tidemill_state::{Change, Changes, Scope, Store};
+use tidemill_types::{Error, FunctionId, Result, Timestamp, limits};
 
 /// What is known of a parked event without reading it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -217,10 +218,7 @@ impl Parked {
 ///
 /// # Errors
 /// `Unavailable` when the store can't be read.
-pub(crate) fn stored_in(
-    state: &tidemill_state::Store,
-    scope: tidemill_state::Scope,
-) -> Result<Vec<(Bytes, Bytes)>> {
+pub(crate) fn stored_in(state: &Store, scope: Scope) -> Result<Vec<(Bytes, Bytes)>> {
     const PAGE: usize = 256;
     let mut all: Vec<(Bytes, Bytes)> = Vec::new();
     loop {
@@ -235,6 +233,19 @@ pub(crate) fn stored_in(
             return Err(Error::corrupt("more is parked than may be"));
         }
     }
+}
+
+/// Changes that empty what a function's tasks have parked.
+pub(crate) fn cleared(function: FunctionId, partitions: u32) -> Vec<Changes> {
+    let cleared = |partition| {
+        let mut changes = Changes::new(scope(Scope {
+            function,
+            partition,
+        }));
+        changes.push(Change::Clear);
+        changes
+    };
+    (0..partitions).map(cleared).collect()
 }
 
 impl Floor {

@@ -20,6 +20,7 @@ mod failures;
 mod host;
 mod keeping;
 mod kept;
+mod letters;
 mod life;
 mod parking;
 mod schemas;

@@ -1,6 +1,6 @@
 //! Events that wait to be tried again while other keys go on: order, restarts, versions, bounds, counts.
 
-use crate::crash::reopen;
+use crate::crash::{reopen, some_time};
 use crate::host::{Host, conserved, counting, manifest};
 use serde_json::{Value, json};
 use tidemill_log::Format;
@@ -263,10 +263,7 @@ fn nothing_parked_is_lost_or_done_twice_over_crashes() {
                 host.send("in", 0, &mixed(round)).await;
                 let report = host.processor.describe("f").await.expect("it is there");
                 assert!(conserved(&report), "{report:?}");
-                let mut durable = host.log.durable();
-                for _ in 0..round % 4 {
-                    durable.changed().await.expect("the log lives");
-                }
+                some_time(&host, round % 4).await;
             });
         });
     }
