@@ -176,7 +176,7 @@ fn dead_letters_are_listed_put_back_and_discarded() {
         (r#"{"letters": ["one"]}"#, 400, "invalid-cursor"),
         (r#"{"letters": ["0:77"]}"#, 404, "dead-letter-not-found"),
     ] {
-        let (answered, problem) = host.send("POST", path, "application/json", body.into());
+        let (answered, problem) = host.send("POST", path, "application/json", body);
         assert_eq!(
             (answered, problem["code"].as_str()),
             (status, Some(code)),
@@ -187,7 +187,7 @@ fn dead_letters_are_listed_put_back_and_discarded() {
         "POST",
         path,
         "application/json",
-        r#"{"letters": ["0:1"]}"#.into(),
+        r#"{"letters": ["0:1"]}"#,
     );
     assert_eq!(
         (&again["redriven"], &again["already"]),

@@ -234,7 +234,7 @@ fn mixed(round: u64) -> Vec<(Option<&'static str>, &'static str)> {
     let keys = ["a", "b", "c", "d"];
     (0..40)
         .map(|n: u64| {
-            let fails = (n * 7 + round) % 11 == 0;
+            let fails = (n * 7 + round).is_multiple_of(11);
             let key = keys[usize::try_from((n + round) % 4).expect("small")];
             (Some(key), if fails { "R" } else { "c" })
         })
