@@ -160,11 +160,12 @@ fn dead_letters_are_listed_put_back_and_discarded() {
     assert!(conserved(&report["counts"]), "{report}");
     assert_eq!(report["counts"]["redriven"], 1);
     let (ok, told) = tidemill(&host, &["dead-letters", "list", "rogue"]);
-    assert!(ok && told.contains("0:0") && told.contains("0:3"), "{told}");
-    assert!(!told.contains("0:1 ") && !told.contains("0:2 "), "{told}");
+    let rows = told.lines().skip(1);
+    let open: Vec<_> = rows.filter_map(|row| row.split(' ').next()).collect();
+    assert!(ok && open == ["0:0", "0:3"], "{told}");
 
-    let (_, metrics) = host.get("/v1/functions/rogue/dead-letters?all=true&limit=2");
-    assert_eq!(metrics["next"], "0:2", "{metrics}");
+    let (_, page) = host.get("/v1/functions/rogue/dead-letters?all=true&limit=2");
+    assert_eq!(page["next"], "0:2", "{page}");
     let path = "/v1/functions/rogue/dead-letters/redrive";
     for (body, status, code) in [
         ("{}", 400, "invalid-request"),
@@ -183,12 +184,7 @@ fn dead_letters_are_listed_put_back_and_discarded() {
             "{problem}"
         );
     }
-    let (_, again) = host.send(
-        "POST",
-        path,
-        "application/json",
-        r#"{"letters": ["0:1"]}"#,
-    );
+    let (_, again) = host.send("POST", path, "application/json", r#"{"letters": ["0:1"]}"#);
     assert_eq!(
         (&again["redriven"], &again["already"]),
         (&json!(0), &json!(["0:1"]))

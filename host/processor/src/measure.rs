@@ -3,7 +3,7 @@
 use crate::Counts;
 use crate::dead_letter::Reason;
 use std::time::Duration;
-use tidemill_env::metrics::{Counter, Family, Histogram, Metrics, exponential_buckets};
+use tidemill_env::metrics::{Counter, Family, Gauge, Histogram, Metrics, exponential_buckets};
 use tidemill_types::FunctionName;
 
 type Labels = Vec<(String, String)>;
@@ -24,6 +24,7 @@ pub(crate) struct FunctionMetrics {
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
     outcomes: Counters,
+    waiting: Family<Labels, Gauge>,
 }
 
 /// Those of one function.
@@ -41,6 +42,27 @@ pub(crate) struct Meter {
     invocations: Counter,
     seconds: Histogram,
     outcomes: Outcomes,
+    waiting: Waiting,
+}
+
+/// Events of one task that wait to be tried again; none once it stands.
+struct Waiting {
+    gauge: Gauge,
+    events: i64,
+}
+
+impl Waiting {
+    fn set(&mut self, events: u64) {
+        let events = i64::try_from(events).unwrap_or(i64::MAX);
+        self.gauge.inc_by(events - self.events);
+        self.events = events;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.gauge.dec_by(self.events);
+    }
 }
 
 /// What became of the events that one version took up.
@@ -114,12 +136,19 @@ impl FunctionMetrics {
                 "events",
                 "Events taken up (in), and what became of them, by version; the rest waits.",
             ),
+            waiting: metrics.add(
+                "function_events_retrying",
+                "Events that wait to be tried again, or behind one of their key that does.",
+                Family::default(),
+            ),
         }
     }
 
     /// The counters of one function.
     pub(crate) fn of(&self, function: &FunctionName, version: u32) -> Meter {
         let labels = vec![("function".to_owned(), function.to_string())];
+        let mut of_version = labels.clone();
+        of_version.push(("version".to_owned(), version.to_string()));
         let counter = |family: &Counters| family.get_or_create(&labels).clone();
         Meter {
             function: function.clone(),
@@ -135,6 +164,10 @@ impl FunctionMetrics {
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
             outcomes: Outcomes::of(&self.outcomes, function, version),
+            waiting: Waiting {
+                gauge: self.waiting.get_or_create(&of_version).clone(),
+                events: 0,
+            },
         }
     }
 }
@@ -152,6 +185,11 @@ impl Meter {
         self.timers.inc_by(after.timers - before.timers);
         self.timer_dead_letters
             .inc_by(after.timers_dead_lettered - before.timers_dead_lettered);
+    }
+
+    /// Says how many events wait.
+    pub(crate) fn waiting(&mut self, events: u64) {
+        self.waiting.set(events);
     }
 
     /// Counts what was taken away before it was read.

@@ -174,7 +174,10 @@ impl Task {
                 .map(Pointer::new),
         };
         let note = note.taken_up_by(deployment.version);
-        let meter = parts.metrics.of(&deployment.name, deployment.version);
+        let mut meter = parts.metrics.of(&deployment.name, deployment.version);
+        if role == Role::Main {
+            meter.waiting(note.shown().retrying);
+        }
         let guest = invoke::Guest::new(&parts, &deployment, at.partition);
         Self {
             parts,

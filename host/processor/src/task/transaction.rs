@@ -163,6 +163,7 @@ impl Task {
         debug_assert!(note.counts.conserved());
         if self.role == Role::Main {
             self.meter.committed(&self.note.counts, &note.counts);
+            self.meter.waiting(note.shown().retrying);
         }
         (self.note, self.position) = (*note, position);
         self.view.set(None);

@@ -50,6 +50,15 @@ async fn other_keys_go_on_and_the_parked_key_keeps_its_order() {
         "the position is past all of them"
     );
     assert_eq!((report.counts.retrying, report.counts.effective), (3, 3));
+    let text = host.metrics.render();
+    for line in [
+        "tidemill_function_events_total{function=\"f\",version=\"1\",outcome=\"in\"} 7",
+        "tidemill_function_events_total{function=\"f\",version=\"1\",outcome=\"effective\"} 3",
+        "tidemill_function_events_total{function=\"f\",version=\"1\",outcome=\"skipped\"} 1",
+        "tidemill_function_events_retrying{function=\"f\",version=\"1\"} 3",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
     assert_eq!(report.tasks[0].retrying, 3);
     assert_eq!(report.status, FunctionStatus::Retrying);
     let why = report.status_reason.expect("it says why");
