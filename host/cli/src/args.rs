@@ -1,7 +1,8 @@
 //! What can be typed.
 
 use crate::{
-    bench, build, consume, demo, deploy, functions, log, produce, scaffold, serve, state, topic,
+    bench, build, consume, demo, deploy, functions, letters, log, produce, scaffold, serve, state,
+    topic,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Functions(functions::Functions),
     #[command(subcommand)]
     State(state::State),
+    #[command(subcommand)]
+    DeadLetters(letters::Letters),
     #[command(subcommand)]
     Log(log::Log),
     Demo(demo::Demo),

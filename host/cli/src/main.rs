@@ -22,6 +22,7 @@ mod topic;
 mod build;
 mod deploy;
 mod functions;
+mod letters;
 mod scaffold;
 mod state;
 
@@ -65,6 +66,7 @@ async fn perform(cli: Cli) -> Result<()> {
         Command::Consume(args) => consume::perform(host, &args).await,
         Command::Functions(command) => functions::perform(host, command).await,
         Command::State(command) => state::perform(host, command).await,
+        Command::DeadLetters(command) => letters::perform(host, command).await,
         Command::Demo(args) => demo::perform(&args).await,
         Command::Bench(args) => bench::perform(&args).await,
     }

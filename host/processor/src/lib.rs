@@ -16,12 +16,15 @@ mod pool;
 mod task;
 
 mod attempts;
+mod backoff;
 mod cleaning;
 mod dead_letter;
 mod effects;
 mod keys;
+mod letters;
 mod note;
 mod origin;
+mod parked;
 mod pending;
 mod pointer;
 
@@ -36,8 +39,9 @@ mod slot;
 mod stored;
 mod timers;
 
+pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
-    Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+    Exhausted, InputSpec, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };
 pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
 pub use recovery::StateRecovery;

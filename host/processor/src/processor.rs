@@ -3,12 +3,14 @@
 mod inner;
 
 use crate::deployment::{by_key_topic, dead_letter_topic};
+use crate::letters::{self, Letters};
 use crate::measure::FunctionMetrics;
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
 use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
+use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
 use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry, StatePage};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
@@ -307,6 +309,52 @@ impl Processor {
         let parts = &self.inner.parts;
         self.inner
             .with(name, |function| Slot::find(parts, function, slot))?
+    }
+
+    /// Dead letters of a function.
+    ///
+    /// # Errors
+    /// `function-not-found`; `Unavailable` when they can't be read.
+    pub async fn dead_letters(&self, name: &str, query: &LetterQuery) -> Result<LetterPage> {
+        let page = self.letters(name)?.page(query).await?;
+        self.inner.parts.settled().await?;
+        Ok(page)
+    }
+
+    /// One dead letter.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`.
+    pub async fn dead_letter(&self, name: &str, place: LetterPlace) -> Result<DeadLetter> {
+        let letter = self.letters(name)?.one(place).await?;
+        self.inner.parts.settled().await?;
+        Ok(letter)
+    }
+
+    /// Puts dead letters back to the function, and to no other, each once; durable when it returns.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`, `too-scattered`, `parked-full`.
+    pub async fn redrive(&self, name: &str, chosen: Chosen) -> Result<Dealt> {
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        // To its end, whoever stops waiting for it: the function's tasks stand meanwhile.
+        let put = tokio::spawn(async move { letters::redrive(&inner, &name, chosen).await });
+        put.await
+            .map_err(|_| Error::internal("putting dead letters back panicked"))?
+    }
+
+    /// Says of dead letters that nothing will be done with them; durable when it returns.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`, `too-scattered`.
+    pub async fn discard(&self, name: &str, chosen: Chosen) -> Result<Dealt> {
+        letters::discard(&self.inner, name, chosen).await
+    }
+
+    fn letters(&self, name: &str) -> Result<Letters> {
+        let parts = &self.inner.parts;
+        self.inner
+            .with(name, |function| Letters::find(parts, function))?
     }
 
     /// Functions that read a topic or write it, by name (a topic in use isn't deleted).

@@ -1,5 +1,6 @@
 //! `/v1/functions`: deploy, list, describe, pause, resume, delete, look inside.
 
+mod letters;
 mod logs;
 mod state;
 #[cfg(test)]
@@ -19,6 +20,10 @@ use serde_json::{Value, json};
 use tidemill_processor::{Deploy, KeepState, Start};
 use tidemill_types::{Error, FunctionName, Result, Timestamp};
 
+pub(crate) use letters::{
+    LETTERS_QUERY, dead_letter, dead_letters, discard as discard_dead_letters,
+    redrive as redrive_dead_letters,
+};
 pub(crate) use logs::{LOGS_QUERY, LOGS_TYPES, logs};
 pub(crate) use state::{STATE_QUERY, state};
 

@@ -181,6 +181,38 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     ),
     operation(
         "get",
+        "/v1/functions/{function}/dead-letters",
+        "Dead letters of a function.",
+        functions::LETTERS_QUERY,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/dead-letters/{letter}",
+        "One dead letter, by partition:offset.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/dead-letters/redrive",
+        "Puts dead letters back to the function, each once.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/dead-letters/discard",
+        "Says of dead letters that nothing will be done with them.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
         "/v1/errors",
         "Lists the error codes.",
         NOTHING,
@@ -255,6 +287,22 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/functions/{function}/resume", post(functions::resume))
         .route("/v1/functions/{function}/state", get(functions::state))
         .route("/v1/functions/{function}/logs", get(functions::logs))
+        .route(
+            "/v1/functions/{function}/dead-letters",
+            get(functions::dead_letters),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/{letter}",
+            get(functions::dead_letter),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/redrive",
+            post(functions::redrive_dead_letters),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/discard",
+            post(functions::discard_dead_letters),
+        )
         .route("/v1/errors", get(operations::errors))
         .route("/v1/errors/{code}", get(operations::error))
         .route("/v1/openapi.json", get(operations::openapi))

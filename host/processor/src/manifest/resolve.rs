@@ -1,7 +1,9 @@
 //! From a manifest's JSON to the checked [`Manifest`], every default filled in.
 
 use super::fields::{Table, refuse};
-use super::{Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time};
+use super::{
+    Exhausted, InputSpec, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+};
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_log::Format;
@@ -267,14 +269,9 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
             ));
         }
     };
-    match table.text("order")? {
-        None | Some("partition") => {}
-        Some("key") => {
-            return Err(refuse(
-                &table.place_of("order"),
-                "only \"partition\" works for now, \"key\" comes later",
-            ));
-        }
+    let order = match table.text("order")? {
+        None | Some("partition") => Order::Partition,
+        Some("key") => Order::Key,
         Some(other) => {
             let place = table.place_of("order");
             return Err(refuse(
@@ -282,7 +279,7 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
                 format!("{other:?} is not \"partition\" or \"key\""),
             ));
         }
-    }
+    };
     let (backoff_least, backoff_most) = backoff(&table)?;
     let attempts = table.whole("attempts", 1..=1000)?.unwrap_or(5);
     Ok(Retry {
@@ -290,6 +287,7 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
         backoff_least,
         backoff_most,
         exhausted,
+        order,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::function::{Function, start_tasks};
 use crate::function_log::FunctionLog;
 use crate::inspect;
 use crate::nearest::did_you_mean;
+use crate::parked;
 use crate::parts::Parts;
 use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
@@ -286,7 +287,9 @@ impl Inner {
         for role in [Role::Main, Role::Repartition] {
             draft.forget(reader(record.function(), role));
         }
-        let cleared = clear(record, partitions.unwrap_or_default());
+        let partitions = partitions.unwrap_or_default();
+        let mut cleared = clear(record, partitions);
+        cleared.extend(parked::cleared(record.function(), partitions));
         if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
             self.start(name)?;
             return Err(wrong);

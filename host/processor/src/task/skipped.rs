@@ -14,9 +14,10 @@ impl Task {
         draft.advance(self.advance(to, &note));
         self.prepared = Some(Prepared {
             draft,
-            section: Vec::new(),
+            sections: Vec::new(),
             note,
             timers: Vec::new(),
+            parked: Vec::new(),
             position: to,
             rows: 0,
             then: Then::Go,
@@ -31,7 +32,7 @@ impl Task {
             partition: self.at.partition,
             from: self.position,
             to,
-            note: note.encode().to_vec().into(),
+            note: note.encode().into(),
         }
     }
 
@@ -41,6 +42,7 @@ impl Task {
         let missed = start.saturating_sub(self.position);
         let mut note = self.note;
         note.counts.cut_off += missed;
+        note.front = note.front.filter(|front| front.is_timer);
         let (name, topic) = (&self.deployment.name, &self.deployment.input.name);
         tracing::warn!(
             function = %name,

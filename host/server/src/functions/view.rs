@@ -71,6 +71,7 @@ pub(super) fn report(report: &FunctionReport) -> Value {
         ("status_reason".to_owned(), json!(report.status_reason)),
         ("tasks".to_owned(), report.tasks.iter().map(task).collect()),
         ("counts".to_owned(), counts(&report.counts)),
+        ("version_counts".to_owned(), counts(&report.version_counts)),
     ]);
     shown.into()
 }
@@ -93,6 +94,7 @@ fn task(task: &TaskReport) -> Value {
         "lag": task.lag,
         "lag_seconds": task.lag_seconds,
         "cut_off": task.cut_off,
+        "retrying": task.retrying,
         "watermark": task.watermark.map(|time| time.to_string()),
         "timers": task.timers,
         "status": status(task.status),
@@ -111,6 +113,7 @@ fn counts(counts: &Counts) -> Value {
         "effective": counts.effective,
         "cut_off": counts.cut_off,
         "retrying": counts.retrying,
+        "redriven": counts.redriven,
         "timers": counts.timers,
         "timers_dead_lettered": counts.timers_dead_lettered,
     })

@@ -166,6 +166,13 @@ pub(crate) const PAGES: &[Page] = &[
     ),
     page_of(
         404,
+        "dead-letter-not-found",
+        "no such dead letter",
+        "There is no dead letter of this function at this partition and offset, or retention took it.",
+        "GET /v1/functions/{name}/dead-letters lists those there are.",
+    ),
+    page_of(
+        404,
         "slot-not-found",
         "slot not found",
         "The function declares no state slot of this name.",
@@ -212,6 +219,13 @@ pub(crate) const PAGES: &[Page] = &[
         "request too slow",
         "The request's body did not arrive in time.",
         "Send it faster or in smaller parts; http.body_timeout is the limit.",
+    ),
+    page_of(
+        409,
+        "too-scattered",
+        "dead letters dealt with too here and there",
+        "What was done with a partition's dead letters is kept in stretches, and this would make too many of them.",
+        "Deal with the oldest open letters first: neighbours with which the same was done become one stretch.",
     ),
     page_of(
         409,
@@ -324,6 +338,20 @@ pub(crate) const PAGES: &[Page] = &[
         "headers too large",
         "The request's headers together are larger than 32 KiB.",
         "Send fewer or shorter headers.",
+    ),
+    page_of(
+        503,
+        "parked-full",
+        "no room for dead letters",
+        "The function's task has as many events waiting to be tried as may be; nothing was put back.",
+        "Try again after the seconds in Retry-After; a function that is paused has to go on first.",
+    ),
+    page_of(
+        503,
+        "function-broken",
+        "function can't be taken up",
+        "The function's component or one of its topics can't be had; the detail says which.",
+        "Deploy it again, or wait until object storage is back and resume it.",
     ),
     page_of(
         503,
