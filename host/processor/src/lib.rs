@@ -7,6 +7,7 @@ mod report;
 mod manifest;
 mod record;
 mod topology;
+mod version;
 
 mod deploying;
 mod deployment;
@@ -36,10 +37,11 @@ mod slot;
 mod stored;
 mod timers;
 
+pub use deploying::{Plan, PlanChange, PlanStart};
 pub use manifest::{
     Exhausted, InputSpec, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };
-pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
+pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
 pub use recovery::StateRecovery;
 pub use report::{
     Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,

@@ -9,7 +9,8 @@ use crate::pool::Pool;
 use crate::record::{Record, Standing};
 use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
-use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry, StatePage};
+use crate::version::{self, Version};
+use crate::{FunctionLogLine, FunctionReport, Manifest, Plan, Start, StateEntry, StatePage};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
@@ -19,7 +20,7 @@ use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
-use tidemill_types::{Error, FunctionName, Result};
+use tidemill_types::{Error, FunctionName, Result, Timestamp};
 use tidemill_wasm::Sandbox;
 use tokio::sync::broadcast;
 
@@ -58,6 +59,17 @@ pub struct Deploy {
     pub dry_run: bool,
 }
 
+/// A request to go back to an earlier version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rollback {
+    /// Number of the version.
+    pub version: u32,
+    /// What happens to state.
+    pub state: KeepState,
+    /// Only check and report.
+    pub dry_run: bool,
+}
+
 /// What happens to state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeepState {
@@ -84,6 +96,33 @@ pub struct Deployed {
     pub compile_ms: u64,
     /// Whether anything changed; the same digest and manifest again change nothing.
     pub changed: bool,
+    /// The version it went back to.
+    pub rollback_of: Option<u32>,
+    /// What changed, or would.
+    pub plan: Plan,
+}
+
+/// A version that is kept.
+#[derive(Clone, Debug)]
+pub struct VersionReport {
+    /// Its number.
+    pub version: u32,
+    /// `sha256:…`.
+    pub digest: String,
+    /// Bytes of the component.
+    pub bytes: usize,
+    /// Interfaces it imports.
+    pub imports: Vec<String>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// When it was put in force; unknown for those of a host before versions were kept.
+    pub deployed: Option<Timestamp>,
+    /// The version it went back to, if it was a rollback.
+    pub rollback_of: Option<u32>,
+    /// Whether it began without the state of the one before.
+    pub reset: bool,
+    /// Whether it is in force.
+    pub in_force: bool,
 }
 
 /// All functions of a host. Cheap to clone.
@@ -138,6 +177,39 @@ impl Processor {
     /// `invalid-component`, `invalid-manifest`, `unknown-topic` (an input), `cycle`, `topic-exists`.
     pub async fn deploy(&self, deploy: Deploy) -> Result<Deployed> {
         deploying::deploy(&self.inner, deploy).await
+    }
+
+    /// Goes back to an earlier version: deploys what it was under a new number, from where the function
+    /// stands. Everything is checked as for a deployment.
+    ///
+    /// # Errors
+    /// `function-not-found`, `version-not-found`; as [`Processor::deploy`].
+    pub async fn rollback(&self, name: &str, rollback: Rollback) -> Result<Deployed> {
+        deploying::rollback(&self.inner, name, rollback).await
+    }
+
+    /// The versions of a function that are kept, the newest first.
+    ///
+    /// # Errors
+    /// `function-not-found`, `journal-failed`.
+    pub async fn versions(&self, name: &str) -> Result<Vec<VersionReport>> {
+        let (name, record) = self.inner.existing(name)?;
+        let kept = version::kept(&self.inner.parts, &name, &record)?;
+        self.inner.parts.settled().await?;
+        let report = |(number, version): (u32, Version)| {
+            Ok(VersionReport {
+                version: number,
+                manifest: Manifest::resolve(None, Some(&version.manifest), &name)?,
+                digest: version.digest,
+                bytes: version.bytes,
+                imports: version.imports,
+                deployed: version.deployed.map(Timestamp::from_micros),
+                rollback_of: version.rollback_of,
+                reset: version.reset,
+                in_force: number == record.version,
+            })
+        };
+        kept.into_iter().rev().map(report).collect()
     }
 
     /// All functions by name. What they say is durable, and outputs up to their positions can be read.

@@ -164,6 +164,22 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         JSON,
     ),
     operation(
+        "post",
+        "/v1/functions/{function}/rollback",
+        "Goes back to an earlier version.",
+        functions::ROLLBACK_QUERY,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/versions",
+        "The versions of a function that are kept.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
         "get",
         "/v1/functions/{function}/state",
         "State of one key, or the entries of a slot.",
@@ -253,6 +269,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         )
         .route("/v1/functions/{function}/pause", post(functions::pause))
         .route("/v1/functions/{function}/resume", post(functions::resume))
+        .route(
+            "/v1/functions/{function}/rollback",
+            post(functions::rollback),
+        )
+        .route(
+            "/v1/functions/{function}/versions",
+            get(functions::versions),
+        )
         .route("/v1/functions/{function}/state", get(functions::state))
         .route("/v1/functions/{function}/logs", get(functions::logs))
         .route("/v1/errors", get(operations::errors))

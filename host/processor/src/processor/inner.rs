@@ -10,6 +10,7 @@ use crate::parts::Parts;
 use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
 use crate::task::driver::{Handle, Stopped, park};
+use crate::version;
 use crate::{FunctionReport, Manifest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,6 +56,7 @@ impl Inner {
             let manifest = Manifest::resolve(None, Some(&record.manifest), &name)?;
             inner.take(name, record, manifest).await;
         }
+        version::sweep(&inner.parts).await?;
         tokio::spawn(supervise(Arc::downgrade(&inner), ended));
         Ok(inner)
     }
@@ -283,6 +285,7 @@ impl Inner {
         })?;
         let mut draft = Draft::new();
         draft.entry(&Record::key(name), None);
+        version::remove(&self.parts, &mut draft, name, record)?;
         for role in [Role::Main, Role::Repartition] {
             draft.forget(reader(record.function(), role));
         }

@@ -24,3 +24,4 @@ mod life;
 mod schemas;
 mod snapshots;
 mod timers;
+mod versions;

@@ -166,6 +166,13 @@ pub(crate) const PAGES: &[Page] = &[
     ),
     page_of(
         404,
+        "version-not-found",
+        "version not found",
+        "The function has no version of this number; the newest 100 are kept.",
+        "GET /v1/functions/{name}/versions lists those that there are.",
+    ),
+    page_of(
+        404,
         "slot-not-found",
         "slot not found",
         "The function declares no state slot of this name.",
@@ -310,6 +317,13 @@ pub(crate) const PAGES: &[Page] = &[
         "manifest refused",
         "The function's manifest has a key or value that can't be; the detail names it.",
         "Correct function.toml or the attribute in the code.",
+    ),
+    page_of(
+        422,
+        "invalid-start",
+        "start refused",
+        "The function can't start there: it has read already and remembers what it read, or there is no position to keep.",
+        "Leave start out to go on where it stands, or add state=reset to begin anew.",
     ),
     page_of(
         422,
