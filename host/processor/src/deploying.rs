@@ -285,6 +285,11 @@ async fn commit(
         deployed: Some(inner.parts.clock.now().micros()),
         rollback_of: deployed.rollback_of,
         reset: deployed.plan.resets,
+        behind: inner.parts.log.durable().borrow().0,
+        emitted: match before {
+            Some(before) => starting::emitted(inner, before, here)?,
+            None => Vec::new(),
+        },
         left_at: stood
             .filter(|(topic, offsets)| *topic != here || *offsets != first)
             .map(|(_, offsets)| offsets),

@@ -7,6 +7,7 @@ mod report;
 mod manifest;
 mod record;
 mod topology;
+mod replay;
 mod version;
 
 mod deploying;
@@ -43,6 +44,10 @@ pub use manifest::{
 };
 pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
 pub use recovery::StateRecovery;
+pub use replay::{
+    Diff, Emitted, EventDifference, Invoked, InvokedEvent, Outcome, Point, Replay, ReplayMode,
+    ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told, Verified,
+};
 pub use report::{
     Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
 };

@@ -14,6 +14,7 @@ use crate::{FunctionLogLine, FunctionReport, Manifest, Plan, Start, StateEntry, 
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
@@ -31,6 +32,8 @@ pub struct Settings {
     pub threads: usize,
     /// Log lines kept per function.
     pub log_lines: usize,
+    /// Folder for the state of replays; what is in it goes at a start.
+    pub replay_dir: PathBuf,
 }
 
 impl Default for Settings {
@@ -38,6 +41,7 @@ impl Default for Settings {
         Self {
             threads: 0,
             log_lines: 1000,
+            replay_dir: PathBuf::from("tidemill-data/replay"),
         }
     }
 }
@@ -128,7 +132,7 @@ pub struct VersionReport {
 /// All functions of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Processor {
@@ -162,6 +166,7 @@ impl Processor {
             random,
             pool,
             metrics,
+            aside: None,
             applying: RwLock::default(),
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;

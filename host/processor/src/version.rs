@@ -41,6 +41,12 @@ pub(crate) struct Version {
     /// Whether it began without the state of the one before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reset: bool,
+    /// The last commit before it: all that it did lies behind.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) behind: u64,
+    /// By partition, how many events the main tasks had emitted before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) emitted: Vec<u64>,
     /// By partition of the topic its main tasks read, the first offset it handled. Empty for those of an
     /// earlier host.
     pub(crate) first: Vec<u64>,
@@ -63,6 +69,8 @@ impl Version {
             deployed: None,
             rollback_of: None,
             reset: false,
+            behind: 0,
+            emitted: Vec::new(),
             first: Vec::new(),
             left_at: None,
         }
@@ -76,6 +84,11 @@ impl Version {
         serde_json::from_slice(bytes)
             .map_err(|wrong| Error::corrupt(format!("registry entry {key:?}: {wrong}")))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn prefix_of(name: &FunctionName) -> String {
@@ -225,10 +238,12 @@ mod tests {
             deployed: Some(17),
             rollback_of: None,
             reset: false,
+            behind: 4,
+            emitted: vec![1, 0],
             first: vec![3, 0],
             left_at: None,
         };
-        let golden = br#"{"digest":"sha256:ab","bytes":9,"imports":["tidemill:function/host@0.1.0"],"manifest":{"input":[{"topic":"a"}]},"deployed":17,"first":[3,0]}"#;
+        let golden = br#"{"digest":"sha256:ab","bytes":9,"imports":["tidemill:function/host@0.1.0"],"manifest":{"input":[{"topic":"a"}]},"deployed":17,"behind":4,"emitted":[1,0],"first":[3,0]}"#;
         assert_eq!(version.encode().expect("encodes"), golden);
         assert_eq!(Version::decode("k", golden).expect("its own"), version);
         let back = Version {
@@ -239,7 +254,7 @@ mod tests {
         };
         let encoded = back.encode().expect("encodes");
         assert!(encoded.ends_with(
-            br#""deployed":17,"rollback_of":1,"reset":true,"first":[3,0],"left_at":[5,6]}"#
+            br#""deployed":17,"rollback_of":1,"reset":true,"behind":4,"emitted":[1,0],"first":[3,0],"left_at":[5,6]}"#
         ));
         assert_eq!(Version::decode("k", &encoded).expect("its own"), back);
         assert!(Version::decode("k", b"{}").is_err());

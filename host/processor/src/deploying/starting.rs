@@ -212,3 +212,17 @@ async fn offsets(inner: &Inner, topic: &Topic, start: Start, ends: &Ends) -> Res
     Ok(offsets)
 }
 
+
+/// How many events a function's main tasks have emitted, by partition of the topic they read.
+pub(super) fn emitted(inner: &Inner, record: &Record, topic: TopicId) -> Result<Vec<u64>> {
+    let mut emitted = Vec::new();
+    for position in inner.parts.log.positions(reader(record.function(), Role::Main)) {
+        if position.at.topic != topic {
+            continue;
+        }
+        let partition = position.at.partition as usize;
+        emitted.resize(emitted.len().max(partition + 1), 0);
+        emitted[partition] = Note::decode(&position.note)?.counts.emitted;
+    }
+    Ok(emitted)
+}

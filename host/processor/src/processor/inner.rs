@@ -11,6 +11,7 @@ use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
 use crate::task::driver::{Handle, Stopped, park};
 use crate::version;
+use crate::replay::Jobs;
 use crate::{FunctionReport, Manifest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,6 +27,7 @@ pub(crate) struct Inner {
     pub(crate) parts: Arc<Parts>,
     pub(crate) admin: tokio::sync::Mutex<()>,
     pub(crate) shutdown: Shutdown,
+    pub(crate) jobs: Arc<Jobs>,
     functions: Mutex<Functions>,
     stopped: mpsc::UnboundedSender<Stopped>,
 }
@@ -43,11 +45,14 @@ impl Inner {
     /// When the registry can't be read.
     pub(crate) async fn open(settings: Settings, parts: Arc<Parts>) -> Result<Arc<Self>> {
         let (stopped, ended) = mpsc::unbounded_channel();
+        // What a replay leaves behind when the host is killed.
+        let _ = std::fs::remove_dir_all(&settings.replay_dir);
         let inner = Arc::new(Self {
             settings,
             parts,
             admin: tokio::sync::Mutex::default(),
             shutdown: Shutdown::new(),
+            jobs: Arc::default(),
             functions: Mutex::default(),
             stopped,
         });

@@ -21,6 +21,7 @@ mod host;
 mod keeping;
 mod kept;
 mod life;
+mod replays;
 mod schemas;
 mod snapshots;
 mod timers;
