@@ -115,7 +115,13 @@ pub(crate) async fn rollback(
 async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
     let before = inner.record(&wanted.name);
     let before = before.as_ref();
-    let checked = check::check(inner, &wanted.component, &wanted.manifest, before, wanted.state);
+    let checked = check::check(
+        inner,
+        &wanted.component,
+        &wanted.manifest,
+        before,
+        wanted.state,
+    );
     let checked = checked.await?;
     let manifest = &wanted.manifest;
     let starting = (&*checked.input, manifest);

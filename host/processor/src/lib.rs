@@ -6,8 +6,8 @@ mod report;
 
 mod manifest;
 mod record;
-mod topology;
 mod replay;
+mod topology;
 mod version;
 
 mod deploying;

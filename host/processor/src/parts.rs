@@ -66,11 +66,7 @@ impl Parts {
         clippy::result_large_err,
         reason = "the draft comes back so that nothing is copied"
     )]
-    fn sequence(
-        &self,
-        draft: Draft,
-        sections: &[&[u8]],
-    ) -> Result<Ticket, (Error, Option<Draft>)> {
+    fn sequence(&self, draft: Draft, sections: &[&[u8]]) -> Result<Ticket, (Error, Option<Draft>)> {
         let _intent = (!sections.is_empty()).then(|| self.state.intend());
         let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
         let ticket = self

@@ -142,8 +142,15 @@ pub(crate) fn add(
     draft.entry(&format!("{UNUSED}{}", version.digest), None);
     versions.insert(number, version.clone());
     let many = versions.len().saturating_sub(MOST);
-    let dropped: Versions = versions.iter().take(many).map(|(n, v)| (*n, v.clone())).collect();
-    let left = versions.into_values().skip(many).map(|version| version.digest);
+    let dropped: Versions = versions
+        .iter()
+        .take(many)
+        .map(|(n, v)| (*n, v.clone()))
+        .collect();
+    let left = versions
+        .into_values()
+        .skip(many)
+        .map(|version| version.digest);
     drop_from(parts, draft, name, &dropped, left.collect())
 }
 

@@ -1,6 +1,7 @@
 //! `/v1/functions`: deploy, list, describe, pause, resume, delete, look inside.
 
 mod logs;
+mod replays;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use tidemill_processor::{Deploy, KeepState, Start};
 use tidemill_types::{Error, FunctionName, Result, Timestamp};
 
 pub(crate) use logs::{LOGS_QUERY, LOGS_TYPES, logs};
+pub(crate) use replays::{cancel_replay, describe_replay, replay};
 pub(crate) use state::{STATE_QUERY, state};
 pub(crate) use versions::{ROLLBACK_QUERY, rollback, versions};
 

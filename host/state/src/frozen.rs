@@ -52,7 +52,10 @@ impl Frozen {
         let prefix = keys::scope_prefix(scope);
         let from = behind.map_or(Bound::Included(&prefix[..]), Bound::Excluded);
         let mut page = Vec::new();
-        let view = self.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let view = self
+            .view
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let scanned = view.scan(from, keys::behind(&prefix).as_deref(), &mut |key, value| {
             if let Some(stored) = keys::decode(key, value) {
                 page.push(FrozenValue {

@@ -77,7 +77,9 @@ fn changes(answer: &Value) -> Vec<String> {
 
 /// Where it reads on.
 fn start(plan: &Value) -> Option<String> {
-    let places = plan["start"].as_array().filter(|places| !places.is_empty())?;
+    let places = plan["start"]
+        .as_array()
+        .filter(|places| !places.is_empty())?;
     let place = |place: &Value| {
         let offset = place["offset"].as_u64().unwrap_or(0);
         let behind = place["end"].as_u64().unwrap_or(0).saturating_sub(offset);

@@ -53,7 +53,12 @@ pub(super) async fn list(client: &Client, args: &Versions) -> Result<()> {
             table.row(vec![
                 cell(&version["version"]),
                 cell(&version["deployed"]),
-                if version["in_force"] == true { "yes" } else { "-" }.to_owned(),
+                if version["in_force"] == true {
+                    "yes"
+                } else {
+                    "-"
+                }
+                .to_owned(),
                 print::bytes(version["bytes"].as_u64().unwrap_or(0)),
                 cell(&version["digest"]),
                 notes.join(", "),

@@ -3,7 +3,8 @@
 use super::{Advance, Draft};
 use bytes::Bytes;
 use tidemill_types::{
-    Batch, CommitSeq, Commits, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Timestamp, TopicId,
+    Batch, CommitSeq, Commits, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Timestamp,
+    TopicId,
 };
 
 impl Draft {
@@ -65,7 +66,9 @@ mod tests {
             .map(|(at, batch)| {
                 let values: Vec<_> = batch
                     .iter()
-                    .map(|event| String::from_utf8_lossy(event.row.value.unwrap_or_default()).into_owned())
+                    .map(|event| {
+                        String::from_utf8_lossy(event.row.value.unwrap_or_default()).into_owned()
+                    })
                     .collect();
                 (at.topic.0, at.partition, values.join(" "))
             })

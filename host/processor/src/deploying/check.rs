@@ -181,7 +181,12 @@ fn remembered(
             slots.clear();
         }
         let manifest = Manifest::resolve(None, Some(&version.manifest), name)?;
-        slots.extend(manifest.slots.into_iter().map(|slot| (slot.name.clone(), slot)));
+        slots.extend(
+            manifest
+                .slots
+                .into_iter()
+                .map(|slot| (slot.name.clone(), slot)),
+        );
     }
     Ok(slots)
 }

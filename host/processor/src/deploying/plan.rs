@@ -58,7 +58,9 @@ pub(super) fn changes(
     for (what, value) in described(digest, after) {
         all.entry(what).or_default().1 = Some(value);
     }
-    let differ = all.into_iter().filter(|(_, (before, after))| before != after);
+    let differ = all
+        .into_iter()
+        .filter(|(_, (before, after))| before != after);
     differ
         .map(|(what, (before, after))| PlanChange {
             what,
@@ -81,7 +83,9 @@ fn described(digest: &str, manifest: &Manifest) -> Vec<(String, String)> {
             Format::Json => "json",
             Format::Bytes => "bytes",
         };
-        let count = output.partitions.map_or_else(String::new, |n| format!(", {n} partitions"));
+        let count = output
+            .partitions
+            .map_or_else(String::new, |n| format!(", {n} partitions"));
         let shown = format!("{} ({format}{count})", output.topic);
         all.push((format!("output.{}", output.name), shown));
     }
@@ -149,7 +153,12 @@ mod tests {
             .into_iter()
             .map(|change| {
                 let side = |side: Option<String>| side.unwrap_or_else(|| "-".into());
-                format!("{}: {} > {}", change.what, side(change.before), side(change.after))
+                format!(
+                    "{}: {} > {}",
+                    change.what,
+                    side(change.before),
+                    side(change.after)
+                )
             })
             .collect();
         assert_eq!(

@@ -60,7 +60,11 @@ impl Starting {
         input: &Topic,
         (before, by_key): (Option<&Record>, bool),
     ) -> Result<Vec<PlanStart>> {
-        let role = if by_key { Role::Repartition } else { Role::Main };
+        let role = if by_key {
+            Role::Repartition
+        } else {
+            Role::Main
+        };
         let stands = match (&self.input, before) {
             (Some(offsets), _) => offsets.clone(),
             (None, Some(before)) => positions(inner, before, role, input),
@@ -120,7 +124,12 @@ fn begin_at(record: &Record, role: Role, to: Vec<(TopicId, Vec<u64>)>, draft: &m
     for (topic, offsets) in to {
         for (partition, to) in (0..).zip(offsets).filter(|(_, offset)| *offset > 0) {
             let reader = reader(record.function(), role);
-            draft.advance(step(reader, PartitionId { topic, partition }, to, Note::default()));
+            draft.advance(step(
+                reader,
+                PartitionId { topic, partition },
+                to,
+                Note::default(),
+            ));
         }
     }
 }
@@ -181,7 +190,11 @@ pub(crate) fn positions(inner: &Inner, record: &Record, role: Role, topic: &Topi
 }
 
 /// Where the main tasks of the version in force stand, and in which topic; `None` when the topic is gone.
-pub(super) fn left_at(inner: &Inner, before: &Record, manifest: &Manifest) -> Option<(TopicId, Vec<u64>)> {
+pub(super) fn left_at(
+    inner: &Inner,
+    before: &Record,
+    manifest: &Manifest,
+) -> Option<(TopicId, Vec<u64>)> {
     let input = &manifest.inputs[0];
     let name = match input.key {
         Some(_) => by_key_topic(&manifest.name),
@@ -212,11 +225,14 @@ async fn offsets(inner: &Inner, topic: &Topic, start: Start, ends: &Ends) -> Res
     Ok(offsets)
 }
 
-
 /// How many events a function's main tasks have emitted, by partition of the topic they read.
 pub(super) fn emitted(inner: &Inner, record: &Record, topic: TopicId) -> Result<Vec<u64>> {
     let mut emitted = Vec::new();
-    for position in inner.parts.log.positions(reader(record.function(), Role::Main)) {
+    for position in inner
+        .parts
+        .log
+        .positions(reader(record.function(), Role::Main))
+    {
         if position.at.topic != topic {
             continue;
         }

@@ -1,10 +1,10 @@
 //! Two versions over the same events, compared event by event.
 
+use super::aside::Frame;
 use super::job::Progress;
 use super::lane::{Lane, Run, blocking, next};
 use super::same::{Emitted, Reading, StateSummary, Until};
 use super::source::Span;
-use super::aside::Frame;
 use crate::deployment::Deployment;
 use crate::note::Note;
 use crate::parts::Parts;
@@ -161,7 +161,8 @@ impl Sides {
             progress.done(count);
             self.count(span.partition, &events, (&a.0, &b.0), &mut diff);
             for (side, stopped) in [(&mut diff.left, a.1), (&mut diff.right, b.1)] {
-                side.stopped.extend(stopped.map(|why| (span.partition, why)));
+                side.stopped
+                    .extend(stopped.map(|why| (span.partition, why)));
             }
             if !diff.left.stopped.is_empty() || !diff.right.stopped.is_empty() {
                 break;
@@ -238,7 +239,11 @@ pub(crate) fn emitted(deployment: &Deployment, frame: &Frame) -> Vec<Emitted> {
         let topics = deployment.outputs.iter().chain([&deployment.dead_letters]);
         let topic = topics.into_iter().find(|topic| topic.id == at.topic);
         let topic = topic.map_or("", |topic| topic.name.as_str());
-        all.extend(batch.iter().map(|event| Emitted::new(topic, *at, event.row)));
+        all.extend(
+            batch
+                .iter()
+                .map(|event| Emitted::new(topic, *at, event.row)),
+        );
     }
     all
 }

@@ -3,17 +3,17 @@
 use super::aside::Frame;
 use super::diff::{emitted, one_by_one, until};
 use super::lane::{Lane, Run, blocking};
+use super::run;
 use super::same::{Emitted, Reading, StateSummary};
 use super::source::Found;
-use super::run;
+use crate::Counts;
 use crate::deployment::Deployment;
+use crate::manifest::SlotKind;
 use crate::note::Note;
 use crate::pointer::Pointer;
 use crate::processor::{Inner, Processor};
 use crate::record::{Role, reader};
 use crate::stored::{Slot, TIMERS, entry_prefix};
-use crate::Counts;
-use crate::manifest::SlotKind;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -133,7 +133,10 @@ impl Invoking {
 
     /// Events by the partition on which they meet their key's state, with their place in the request.
     fn by_partition(&self, rows: &PackedRows) -> ByPartition {
-        let pointer = self.deployment.manifest.inputs[0].key.as_deref().map(Pointer::new);
+        let pointer = self.deployment.manifest.inputs[0]
+            .key
+            .as_deref()
+            .map(Pointer::new);
         let count = self.deployment.main_input().settings.partitions;
         let mut all = ByPartition::new();
         for nth in 0..rows.len() {
@@ -146,12 +149,18 @@ impl Invoking {
                 None => row.key.map(<[u8]>::to_vec),
             };
             let partition = key.as_deref().map_or(0, |key| partition_of_key(key, count));
-            all.entry(partition).or_default().push((nth, key, Owned::of(row)));
+            all.entry(partition)
+                .or_default()
+                .push((nth, key, Owned::of(row)));
         }
         all
     }
 
-    fn take_along(&self, live: &crate::parts::Parts, keys: &BTreeMap<u32, BTreeSet<Vec<u8>>>) -> Result<()> {
+    fn take_along(
+        &self,
+        live: &crate::parts::Parts,
+        keys: &BTreeMap<u32, BTreeSet<Vec<u8>>>,
+    ) -> Result<()> {
         let mut bytes = 0;
         for (partition, keys) in keys {
             let scope = Scope {
@@ -174,7 +183,9 @@ impl Invoking {
                         "the keys of these events have more than 64 MiB of state: ask with fewer of them",
                     ));
                 }
-                self.run.aside()?.apply(&self.run.parts.state, &[changes.as_bytes()])?;
+                self.run
+                    .aside()?
+                    .apply(&self.run.parts.state, &[changes.as_bytes()])?;
             }
         }
         Ok(())
@@ -188,7 +199,10 @@ impl Invoking {
         invoked: &mut Invoked,
     ) -> Result<Note> {
         let topic = self.deployment.main_input().id;
-        let positions = inner.parts.log.positions(reader(self.deployment.function, Role::Main));
+        let positions = inner
+            .parts
+            .log
+            .positions(reader(self.deployment.function, Role::Main));
         let stands = positions
             .into_iter()
             .find(|position| (position.at.topic, position.at.partition) == (topic, partition));
@@ -231,7 +245,9 @@ impl Invoking {
         let last = events.len().saturating_sub(1);
         let nth = usize::try_from(frame.at.saturating_sub(from)).map_or(last, |nth| nth.min(last));
         if let Some((place, ..)) = events.get(nth) {
-            invoked.events[*place].emitted.extend(emitted(&self.deployment, frame));
+            invoked.events[*place]
+                .emitted
+                .extend(emitted(&self.deployment, frame));
         }
     }
 }
@@ -262,9 +278,15 @@ impl Owned {
 
 fn keys(events: &ByPartition) -> BTreeMap<u32, BTreeSet<Vec<u8>>> {
     let of = |events: &[(usize, Option<Vec<u8>>, Owned)]| {
-        events.iter().filter_map(|(_, key, _)| key.clone()).collect()
+        events
+            .iter()
+            .filter_map(|(_, key, _)| key.clone())
+            .collect()
     };
-    events.iter().map(|(partition, events)| (*partition, of(events))).collect()
+    events
+        .iter()
+        .map(|(partition, events)| (*partition, of(events)))
+        .collect()
 }
 
 /// The events as they would lie in the topic the function's main tasks read.
@@ -286,7 +308,10 @@ fn batch(
             .encode(&mut origin);
         }
         let origin = by_key.map(|_| (crate::origin::HEADER, origin.as_slice()));
-        let headers = event.headers.iter().map(|(name, value)| (name.as_str(), &value[..]));
+        let headers = event
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), &value[..]));
         let all = origin.into_iter().chain(headers);
         rows.push(event.time, key.as_deref(), event.value.as_deref(), all)?;
     }

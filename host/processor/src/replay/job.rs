@@ -158,7 +158,10 @@ impl Jobs {
     /// `replay-not-found`.
     pub(crate) fn cancel(&self, function: &str, id: u64) -> Result<()> {
         let jobs = self.lock();
-        let job = jobs.1.get(&id).filter(|job| job.function.as_str() == function);
+        let job = jobs
+            .1
+            .get(&id)
+            .filter(|job| job.function.as_str() == function);
         job.ok_or_else(|| unknown(function, id))?.stop.cancel();
         Ok(())
     }
@@ -166,7 +169,10 @@ impl Jobs {
     /// Those of a function.
     pub(crate) fn of(&self, function: &str) -> Vec<ReplayReport> {
         let jobs = self.lock();
-        let own = jobs.1.iter().filter(|(_, job)| job.function.as_str() == function);
+        let own = jobs
+            .1
+            .iter()
+            .filter(|(_, job)| job.function.as_str() == function);
         own.map(|(id, job)| report(*id, job)).collect()
     }
 
@@ -176,8 +182,12 @@ impl Jobs {
     /// `replay-not-found`.
     pub(crate) fn report(&self, function: &str, id: u64) -> Result<ReplayReport> {
         let jobs = self.lock();
-        let job = jobs.1.get(&id).filter(|job| job.function.as_str() == function);
-        job.map(|job| report(id, job)).ok_or_else(|| unknown(function, id))
+        let job = jobs
+            .1
+            .get(&id)
+            .filter(|job| job.function.as_str() == function);
+        job.map(|job| report(id, job))
+            .ok_or_else(|| unknown(function, id))
     }
 }
 
@@ -195,6 +205,8 @@ fn report(id: u64, job: &Job) -> ReplayReport {
 fn unknown(function: &str, id: u64) -> Error {
     Error::not_found(
         "replay-not-found",
-        format!("function {function:?} has no replay {id}; what one came to is kept until the host stops, of the last {KEPT}"),
+        format!(
+            "function {function:?} has no replay {id}; what one came to is kept until the host stops, of the last {KEPT}"
+        ),
     )
 }

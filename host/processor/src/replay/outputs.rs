@@ -107,14 +107,20 @@ pub(crate) async fn side_topic(
 ) -> Result<Arc<Topic>> {
     let own = deployment.outputs.iter();
     let mut own = own.chain([&deployment.dead_letters, &deployment.input]);
-    if own.any(|topic| topic.name.as_str() == name) || deployment.main_input().name.as_str() == name {
+    if own.any(|topic| topic.name.as_str() == name) || deployment.main_input().name.as_str() == name
+    {
         return Err(Error::invalid(
             "invalid-replay",
-            format!("topic {name:?} is one the function itself works with; a replay goes into another"),
+            format!(
+                "topic {name:?} is one the function itself works with; a replay goes into another"
+            ),
         ));
     }
     let name: TopicName = name.parse()?;
-    let json = deployment.outputs.iter().all(|topic| topic.settings.format == Format::Json);
+    let json = deployment
+        .outputs
+        .iter()
+        .all(|topic| topic.settings.format == Format::Json);
     let settings = TopicSettings {
         partitions: deployment.main_input().settings.partitions,
         // Dead letters may be anything.
@@ -166,7 +172,10 @@ pub(crate) async fn collect(
 
 fn push(topic: &Topic, event: &Emitted, rows: &mut (PackedRows, Vec<u32>)) -> Result<()> {
     let of = ("tidemill-replay-of", event.topic.as_bytes());
-    let headers = event.headers.iter().map(|(name, value)| (name.as_str(), &value[..]));
+    let headers = event
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), &value[..]));
     rows.0.push(
         event.time,
         event.key.as_deref(),
@@ -174,7 +183,8 @@ fn push(topic: &Topic, event: &Emitted, rows: &mut (PackedRows, Vec<u32>)) -> Re
         headers.chain([of]),
     )?;
     let count = topic.settings.partitions;
-    rows.1.push(partition_of(event.key.as_deref(), event.partition, count));
+    rows.1
+        .push(partition_of(event.key.as_deref(), event.partition, count));
     Ok(())
 }
 

@@ -53,9 +53,19 @@ impl Emitted {
             headers.retain(|(name, _)| !OF_TRIES.contains(&name.as_str()));
             headers
         };
-        (&self.topic, self.partition, &self.key, &self.value, self.time)
-            == (&other.topic, other.partition, &other.key, &other.value, other.time)
-            && said(self) == said(other)
+        (
+            &self.topic,
+            self.partition,
+            &self.key,
+            &self.value,
+            self.time,
+        ) == (
+            &other.topic,
+            other.partition,
+            &other.key,
+            &other.value,
+            other.time,
+        ) && said(self) == said(other)
     }
 }
 
@@ -146,7 +156,10 @@ impl Side<'_> {
             }
             let page = self.frozen.page(self.scope, self.last.as_deref(), PAGE)?;
             self.done = page.len() < PAGE;
-            self.last = page.last().map(|value| value.place.clone()).or(self.last.take());
+            self.last = page
+                .last()
+                .map(|value| value.place.clone())
+                .or(self.last.take());
             self.page = page.into_iter();
         }
     }
@@ -248,12 +261,24 @@ impl Reading<'_> {
                 value: &value.value,
             };
         }
-        let slot = self.slots.list.iter().find(|slot| slot.number == value.slot);
-        opened(self.slots.stamped, slot.and_then(|slot| slot.ttl), &value.value)
+        let slot = self
+            .slots
+            .list
+            .iter()
+            .find(|slot| slot.number == value.slot);
+        opened(
+            self.slots.stamped,
+            slot.and_then(|slot| slot.ttl),
+            &value.value,
+        )
     }
 
     fn is_live(&self, value: &FrozenValue, until: Until) -> bool {
-        let slot = self.slots.list.iter().find(|slot| slot.number == value.slot);
+        let slot = self
+            .slots
+            .list
+            .iter()
+            .find(|slot| slot.number == value.slot);
         let until = match slot.and_then(|slot| slot.ttl) {
             None => return true,
             Some(ttl) if ttl.clock == Clock::Event => until.event,
@@ -266,7 +291,11 @@ impl Reading<'_> {
         if number == TIMERS {
             return "timers".into();
         }
-        let known = self.record.slots.iter().find(|(_, known)| **known == number);
+        let known = self
+            .record
+            .slots
+            .iter()
+            .find(|(_, known)| **known == number);
         known.map_or_else(|| format!("slot {number}"), |(name, _)| name.clone())
     }
 }

@@ -13,13 +13,13 @@ use super::job::Progress;
 use super::lane::{Lane, Run, blocking, next};
 use super::same::{Emitted, Reading, StateSummary};
 use super::source::Found;
+use crate::Counts;
 use crate::deployment::Deployment;
 use crate::note::Note;
 use crate::processor::Inner;
 use crate::record::{Role, reader};
 use crate::task::driver::park;
 use crate::version::Version;
-use crate::Counts;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -120,7 +120,12 @@ impl Verifying {
             complete(inner, stretch)?;
             let outputs = &stretch.deployment.outputs;
             for topic in outputs.iter().chain([&stretch.deployment.dead_letters]) {
-                let cut = inner.parts.log.ranges(topic.id)?.iter().any(|range| range.start > 0);
+                let cut = inner
+                    .parts
+                    .log
+                    .ranges(topic.id)?
+                    .iter()
+                    .any(|range| range.start > 0);
                 if cut || topic.settings.cleanup.compacts() {
                     incomplete.insert(topic.id);
                 }
@@ -189,7 +194,11 @@ impl Verifying {
     }
 
     fn stands(&self, partition: u32) -> (u64, Note) {
-        self.stand.stands.get(&partition).copied().unwrap_or_default()
+        self.stand
+            .stands
+            .get(&partition)
+            .copied()
+            .unwrap_or_default()
     }
 
     async fn lane(
@@ -303,7 +312,12 @@ impl Verifying {
         };
         for partition in 0..partitions {
             let until = until(&self.stands(partition).1, &last.deployment);
-            reading.compare((&self.stand.frozen, &replayed), partition, until, &mut summary)?;
+            reading.compare(
+                (&self.stand.frozen, &replayed),
+                partition,
+                until,
+                &mut summary,
+            )?;
         }
         Ok(summary)
     }
@@ -375,7 +389,10 @@ async fn stand(inner: &Inner, found: &Found, topic: TopicId) -> Result<Stand> {
     }
     park(inner.take_tasks(&found.name)).await;
     let frozen = held(inner).await;
-    let positions = inner.parts.log.positions(reader(record.function(), Role::Main));
+    let positions = inner
+        .parts
+        .log
+        .positions(reader(record.function(), Role::Main));
     inner.start(&found.name)?;
     let mut stands = HashMap::new();
     for position in positions {

@@ -39,7 +39,10 @@ async fn outcome(host: &Host, name: &str, replay: Replay) -> Outcome {
     let begun = host.processor.replay(name, replay).await.expect("begins");
     let clock = Clock::system();
     for _ in 0..20_000 {
-        let report = host.processor.replay_report(name, begun.id).expect("is kept");
+        let report = host
+            .processor
+            .replay_report(name, begun.id)
+            .expect("is kept");
         match report.status {
             ReplayStatus::Running => clock.sleep(Duration::from_millis(1)).await,
             ReplayStatus::Failed(error) => panic!("{error}"),
@@ -91,7 +94,8 @@ async fn what_was_committed_is_found_again_over_all_versions() {
     host.deploy_guest("f", by_two(), counting(json!({})), KeepState::Keep)
         .await
         .expect("deploys");
-    host.send("out", 0, &[(Some("a"), "of somebody else")]).await;
+    host.send("out", 0, &[(Some("a"), "of somebody else")])
+        .await;
     for partition in [0, 1] {
         host.send("in", partition, &EVENTS).await;
     }
@@ -108,7 +112,10 @@ async fn what_was_committed_is_found_again_over_all_versions() {
         report.counts.emitted + report.counts.dead_lettered,
         "letters are looked for, too"
     );
-    assert_eq!(found.state.same, 4, "two keys that were counted on each partition");
+    assert_eq!(
+        found.state.same, 4,
+        "two keys that were counted on each partition"
+    );
 
     // State that no event led to.
     let mut changes = Changes::new(Scope {
@@ -123,14 +130,23 @@ async fn what_was_committed_is_found_again_over_all_versions() {
     });
     let mut draft = Draft::new();
     draft.state(changes.as_bytes());
-    let ticket = host.log.commit(draft).map_err(|(error, _)| error).expect("commits");
-    host.state.apply(ticket.commit, changes.as_bytes()).expect("applies");
+    let ticket = host
+        .log
+        .commit(draft)
+        .map_err(|(error, _)| error)
+        .expect("commits");
+    host.state
+        .apply(ticket.commit, changes.as_bytes())
+        .expect("applies");
     ticket.durable().await.expect("durable");
     let found = verified(&host, "f").await;
     assert!(!found.is_same());
     assert_eq!((found.missing, found.state.different), (0, 1));
     let example = &found.state.examples[0];
-    assert_eq!((example.slot.as_str(), &example.key[..]), ("count", &b"a"[..]));
+    assert_eq!(
+        (example.slot.as_str(), &example.key[..]),
+        ("count", &b"a"[..])
+    );
     assert_eq!(number(example.left.as_ref().expect("a value")), 7);
     assert_eq!(number(example.right.as_ref().expect("a value")), 6);
     host.close().await;
@@ -154,7 +170,11 @@ async fn what_another_component_would_have_said_is_missing() {
     entry["digest"] = json!(other.digest);
     let mut draft = Draft::new();
     draft.entry(key, Some(entry.to_string().as_bytes()));
-    let ticket = host.log.commit(draft).map_err(|(error, _)| error).expect("commits");
+    let ticket = host
+        .log
+        .commit(draft)
+        .map_err(|(error, _)| error)
+        .expect("commits");
     ticket.durable().await.expect("durable");
     let found = verified(&host, "f").await;
     assert_eq!((found.missing, found.totals.len()), (2, 0), "{found:?}");
@@ -170,7 +190,8 @@ async fn two_versions_are_compared_event_by_event() {
     host.topic("in", 2, Format::Bytes).await;
     host.deploy("f", counting(json!({}))).await;
     host.send("in", 0, &EVENTS).await;
-    host.send("in", 1, &[(Some("z"), "e"), (Some("z"), "f")]).await;
+    host.send("in", 1, &[(Some("z"), "e"), (Some("z"), "f")])
+        .await;
     host.caught_up("f").await;
     let before = host.read("out").await;
     host.deploy_guest("f", by_two(), counting(json!({})), KeepState::Keep)
@@ -183,16 +204,17 @@ async fn two_versions_are_compared_event_by_event() {
     let first = &found.examples[0];
     assert_eq!((first.partition, first.offset), (0, 0));
     assert_eq!(first.value.as_deref(), Some(&b"c"[..]));
-    let counted = |side: &[tidemill_processor::Emitted]| {
-        number(side[0].value.as_ref().expect("a value"))
-    };
+    let counted =
+        |side: &[tidemill_processor::Emitted]| number(side[0].value.as_ref().expect("a value"));
     assert_eq!((counted(&first.left), counted(&first.right)), (1, 2));
     assert_eq!((found.state.same, found.state.different), (0, 2));
     let same = diff(&host, "f", 2).await;
     assert_eq!((same.different, same.same), (0, 10));
     assert!(same.state.is_same() && same.state.same == 2);
     assert_eq!(host.read("out").await, before, "nothing was committed");
-    let left: Vec<_> = std::fs::read_dir(dir.path().join("replay")).expect("a folder").collect();
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("replay"))
+        .expect("a folder")
+        .collect();
     assert!(left.is_empty(), "their state is gone: {left:?}");
     host.close().await;
 }
@@ -210,7 +232,11 @@ async fn outputs_come_as_a_stream_or_go_into_a_topic() {
         to: Point::Offset(4),
         ..whole(ReplayMode::Into("aside".into()))
     };
-    let mut coming = host.processor.replay_stream("f", part.clone()).await.expect("begins");
+    let mut coming = host
+        .processor
+        .replay_stream("f", part.clone())
+        .await
+        .expect("begins");
     let mut values = Vec::new();
     let mut done = false;
     while let Some(some) = coming.recv().await {
@@ -222,9 +248,21 @@ async fn outputs_come_as_a_stream_or_go_into_a_topic() {
     }
     assert!(done, "it says that this was all");
     let one = 1_u64.to_le_bytes();
-    let values: Vec<_> = values.iter().map(|v| v.as_deref().expect("a value")).collect();
-    assert_eq!(values, [&one[..], b"e", b"C"], "state is empty where it begins");
-    let Outcome::Into { topic, emitted, stopped } = outcome(&host, "f", part).await else {
+    let values: Vec<_> = values
+        .iter()
+        .map(|v| v.as_deref().expect("a value"))
+        .collect();
+    assert_eq!(
+        values,
+        [&one[..], b"e", b"C"],
+        "state is empty where it begins"
+    );
+    let Outcome::Into {
+        topic,
+        emitted,
+        stopped,
+    } = outcome(&host, "f", part).await
+    else {
         panic!("it goes into a topic");
     };
     assert_eq!((topic.as_str(), emitted, stopped.len()), ("aside", 3, 0));
@@ -233,13 +271,19 @@ async fn outputs_come_as_a_stream_or_go_into_a_topic() {
     assert_eq!(said, values);
     assert_eq!(aside[0].headers["tidemill-replay-of"], "out");
     for (name, code) in [("out", "invalid-replay"), ("in", "invalid-replay")] {
-        let refused = host.processor.replay("f", whole(ReplayMode::Into(name.into()))).await;
+        let refused = host
+            .processor
+            .replay("f", whole(ReplayMode::Into(name.into())))
+            .await;
         assert_eq!(refused.expect_err("its own").code, code);
     }
     let unknown = host.processor.replay("f", whole(ReplayMode::Diff(9))).await;
     assert_eq!(unknown.expect_err("never was").code, "version-not-found");
     assert_eq!(
-        host.processor.replay_report("f", 99).expect_err("never was").code,
+        host.processor
+            .replay_report("f", 99)
+            .expect_err("never was")
+            .code,
         "replay-not-found"
     );
     host.close().await;
@@ -288,11 +332,28 @@ async fn slots_of_every_kind_and_timers_are_verified() {
         let entry = format!("e{}", n % 11);
         let asks = match n % 6 {
             0 => vec![Ask::Count(n), Ask::Push(n), Ask::Set("brief".into(), n)],
-            1 => vec![Ask::Put("map".into(), entry, n), Ask::Scan("map".into(), "e".into())],
-            2 => vec![Ask::Timer(entry, 10 * n + 35, vec![Ask::Count(1), Ask::Pop])],
-            3 => vec![Ask::Put("briefs".into(), entry.clone(), n), Ask::Look("briefs".into(), entry)],
-            4 => vec![Ask::Set("value".into(), n), Ask::Then(["skip", "dead"][usize::from(n % 4 == 0)].into())],
-            _ => vec![Ask::Churn("map".into()), Ask::Get("brief".into()), Ask::Watermark],
+            1 => vec![
+                Ask::Put("map".into(), entry, n),
+                Ask::Scan("map".into(), "e".into()),
+            ],
+            2 => vec![Ask::Timer(
+                entry,
+                10 * n + 35,
+                vec![Ask::Count(1), Ask::Pop],
+            )],
+            3 => vec![
+                Ask::Put("briefs".into(), entry.clone(), n),
+                Ask::Look("briefs".into(), entry),
+            ],
+            4 => vec![
+                Ask::Set("value".into(), n),
+                Ask::Then(["skip", "dead"][usize::from(n % 4 == 0)].into()),
+            ],
+            _ => vec![
+                Ask::Churn("map".into()),
+                Ask::Get("brief".into()),
+                Ask::Watermark,
+            ],
         };
         sent.push((key, n * 10_000, serde_json::to_string(&asks).expect("JSON")));
     }
@@ -317,16 +378,27 @@ async fn a_function_is_asked_and_nothing_changes() {
     host.topic("in", 4, Format::Bytes).await;
     host.deploy("f", counting(json!({}))).await;
     let at = tidemill_types::partition_of_key(b"a", 4);
-    host.send("in", at, &[(Some("a"), "c"), (Some("a"), "c")]).await;
+    host.send("in", at, &[(Some("a"), "c"), (Some("a"), "c")])
+        .await;
     host.caught_up("f").await;
     let before = host.read("out").await;
     let mut rows = PackedRows::default();
-    for (key, value) in [("a", "c"), ("b", "c"), ("a", "c"), ("a", "t"), ("a", "skip")] {
+    for (key, value) in [
+        ("a", "c"),
+        ("b", "c"),
+        ("a", "c"),
+        ("a", "t"),
+        ("a", "skip"),
+    ] {
         let time = Timestamp::from_micros(5);
         rows.push(time, Some(key.as_bytes()), Some(value.as_bytes()), [])
             .expect("it fits");
     }
-    let invoked = host.processor.invoke("f", None, rows).await.expect("is asked");
+    let invoked = host
+        .processor
+        .invoke("f", None, rows)
+        .await
+        .expect("is asked");
     let counted = |nth: usize| {
         let value = invoked.events[nth].emitted[0].value.as_ref();
         number(value.expect("a value"))
@@ -337,7 +409,12 @@ async fn a_function_is_asked_and_nothing_changes() {
     assert!(invoked.events[4].emitted.is_empty());
     let counts = invoked.counts;
     assert_eq!(
-        (counts.events_in, counts.emitted, counts.dead_lettered, counts.skipped),
+        (
+            counts.events_in,
+            counts.emitted,
+            counts.dead_lettered,
+            counts.skipped
+        ),
         (5, 3, 1, 1)
     );
     assert_eq!((invoked.state.different, invoked.state.only_right), (1, 1));

@@ -62,12 +62,13 @@ pub(super) fn deployed(
 }
 
 fn plan(plan: &Plan) -> Value {
-    let changes = plan.changes.iter().map(|change| {
-        json!({"what": change.what, "before": change.before, "after": change.after})
-    });
-    let start = plan.start.iter().map(|start| {
-        json!({"partition": start.partition, "offset": start.offset, "end": start.end})
-    });
+    let changes = plan
+        .changes
+        .iter()
+        .map(|change| json!({"what": change.what, "before": change.before, "after": change.after}));
+    let start = plan.start.iter().map(
+        |start| json!({"partition": start.partition, "offset": start.offset, "end": start.end}),
+    );
     json!({
         "from": plan.from,
         "changes": changes.collect::<Vec<_>>(),
@@ -139,7 +140,7 @@ fn task(task: &TaskReport) -> Value {
     })
 }
 
-fn counts(counts: &Counts) -> Value {
+pub(super) fn counts(counts: &Counts) -> Value {
     json!({
         "in": counts.events_in,
         "emitted": counts.emitted,

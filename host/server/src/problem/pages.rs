@@ -166,6 +166,13 @@ pub(crate) const PAGES: &[Page] = &[
     ),
     page_of(
         404,
+        "replay-not-found",
+        "replay not found",
+        "The function has no replay of this number; the last 64 are kept until the host stops.",
+        "Begin another with POST /v1/functions/{name}/replay.",
+    ),
+    page_of(
+        404,
         "version-not-found",
         "version not found",
         "The function has no version of this number; the newest 100 are kept.",
@@ -305,6 +312,20 @@ pub(crate) const PAGES: &[Page] = &[
         "Give each request a key of its own, and repeat a request exactly as it was.",
     ),
     page_of(
+        409,
+        "replay-impossible",
+        "replay impossible",
+        "What the function did can't be done again, because its beginning isn't known or what it read is gone.",
+        "Verify what comes after a deployment with state=reset, or keep the input longer.",
+    ),
+    page_of(
+        503,
+        "cancelled",
+        "cancelled",
+        "Somebody asked it to stop, or the host stops.",
+        "Begin again.",
+    ),
+    page_of(
         422,
         "invalid-component",
         "component refused",
@@ -324,6 +345,13 @@ pub(crate) const PAGES: &[Page] = &[
         "start refused",
         "The function can't start there: it has read already and remembers what it read, or there is no position to keep.",
         "Leave start out to go on where it stands, or add state=reset to begin anew.",
+    ),
+    page_of(
+        422,
+        "invalid-replay",
+        "replay not understood",
+        "The replay asks for what doesn't go together, or for a topic that the function itself works with.",
+        "Correct what the detail names.",
     ),
     page_of(
         422,
