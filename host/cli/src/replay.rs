@@ -59,7 +59,7 @@ pub(crate) async fn perform(host: &str, args: &ReplayArgs) -> Result<()> {
         ("version", version.map(Value::from)),
         ("into", args.into.as_ref().map(|topic| json!(topic))),
         ("diff", args.diff.map(Value::from)),
-        ("verify", args.verify.then(|| json!(true))),
+        ("verify", args.verify.then_some(Value::Bool(true))),
     ];
     asked.extend(
         members

@@ -131,7 +131,7 @@ impl Lane {
     /// Runs the function on events; answers what it did, and why it stopped, if it did.
     ///
     /// # Errors
-    /// `cancelled`; what can't be read.
+    /// `unavailable` when it was cancelled; what can't be read.
     pub(crate) async fn feed(&mut self, read: Read) -> Result<(Vec<Frame>, Option<String>)> {
         let mut next = self.task()?.fetched(read);
         let stopped = loop {
@@ -186,7 +186,10 @@ fn gone() -> Error {
 
 /// A replay that was asked to stop.
 pub(crate) fn cancelled() -> Error {
-    Error::unavailable("cancelled", "the replay was cancelled")
+    Error::unavailable(
+        "unavailable",
+        "the replay was cancelled, or nobody takes what it emits",
+    )
 }
 
 /// Does what waits for the disk beside everything else.

@@ -319,13 +319,6 @@ pub(crate) const PAGES: &[Page] = &[
         "Verify what comes after a deployment with state=reset, or keep the input longer.",
     ),
     page_of(
-        503,
-        "cancelled",
-        "cancelled",
-        "Somebody asked it to stop, or the host stops.",
-        "Begin again.",
-    ),
-    page_of(
         422,
         "invalid-component",
         "component refused",
