@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::{
-    bench, build, consume, demo, deploy, functions, letters, log, produce, scaffold, serve, state,
-    topic,
+    bench, build, consume, demo, deploy, functions, letters, log, produce, replay, scaffold, serve,
+    state, topic,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Consume(consume::Consume),
     #[command(subcommand)]
     Functions(functions::Functions),
+    Replay(replay::ReplayArgs),
     #[command(subcommand)]
     State(state::State),
     #[command(subcommand)]

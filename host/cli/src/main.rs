@@ -23,6 +23,7 @@ mod build;
 mod deploy;
 mod functions;
 mod letters;
+mod replay;
 mod scaffold;
 mod state;
 
@@ -65,6 +66,7 @@ async fn perform(cli: Cli) -> Result<()> {
         Command::Produce(args) => produce::perform(host, &args).await,
         Command::Consume(args) => consume::perform(host, &args).await,
         Command::Functions(command) => functions::perform(host, command).await,
+        Command::Replay(args) => replay::perform(host, &args).await,
         Command::State(command) => state::perform(host, command).await,
         Command::DeadLetters(command) => letters::perform(host, command).await,
         Command::Demo(args) => demo::perform(&args).await,

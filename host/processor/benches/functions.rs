@@ -120,6 +120,7 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
     let settings = Settings {
         threads: 1,
         log_lines: 10,
+        replay_dir: dir.join("replay"),
     };
     let processor = Processor::open(
         settings,

@@ -8,6 +8,7 @@ use tidemill_types::{FunctionId, FunctionName};
 use tidemill_wasm::{CallLimits, Component};
 
 /// One version of one function, ready to run.
+#[derive(Clone)]
 pub(crate) struct Deployment {
     /// Its function's number.
     pub(crate) function: FunctionId,

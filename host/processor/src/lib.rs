@@ -6,7 +6,9 @@ mod report;
 
 mod manifest;
 mod record;
+mod replay;
 mod topology;
+mod version;
 
 mod deploying;
 mod deployment;
@@ -39,12 +41,17 @@ mod slot;
 mod stored;
 mod timers;
 
+pub use deploying::{Plan, PlanChange, PlanStart};
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
     Exhausted, InputSpec, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
 };
-pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
+pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
 pub use recovery::StateRecovery;
+pub use replay::{
+    Diff, Emitted, EventDifference, Invoked, InvokedEvent, Outcome, Point, Replay, ReplayMode,
+    ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told, Verified,
+};
 pub use report::{
     Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
 };

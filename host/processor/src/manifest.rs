@@ -71,6 +71,8 @@ pub enum Start {
     Latest,
     /// With the first event of at least this event time.
     At(Timestamp),
+    /// Where the version before stands; only of a request.
+    Keep,
 }
 
 /// One output.

@@ -10,18 +10,20 @@ use crate::pool::Pool;
 use crate::record::{Record, Standing};
 use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
+use crate::version::{self, Version};
 use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
-use crate::{FunctionLogLine, FunctionReport, Manifest, Start, StateEntry, StatePage};
+use crate::{FunctionLogLine, FunctionReport, Manifest, Plan, Start, StateEntry, StatePage};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
-use tidemill_types::{Error, FunctionName, Result};
+use tidemill_types::{Error, FunctionName, Result, Timestamp};
 use tidemill_wasm::Sandbox;
 use tokio::sync::broadcast;
 
@@ -32,6 +34,8 @@ pub struct Settings {
     pub threads: usize,
     /// Log lines kept per function.
     pub log_lines: usize,
+    /// Folder for the state of replays; what is in it goes at a start.
+    pub replay_dir: PathBuf,
 }
 
 impl Default for Settings {
@@ -39,6 +43,7 @@ impl Default for Settings {
         Self {
             threads: 0,
             log_lines: 1000,
+            replay_dir: PathBuf::from("tidemill-data/replay"),
         }
     }
 }
@@ -55,6 +60,17 @@ pub struct Deploy {
     /// Overrides the manifest's start.
     pub start: Option<Start>,
     /// What happens to the state of an earlier version.
+    pub state: KeepState,
+    /// Only check and report.
+    pub dry_run: bool,
+}
+
+/// A request to go back to an earlier version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rollback {
+    /// Number of the version.
+    pub version: u32,
+    /// What happens to state.
     pub state: KeepState,
     /// Only check and report.
     pub dry_run: bool,
@@ -86,12 +102,39 @@ pub struct Deployed {
     pub compile_ms: u64,
     /// Whether anything changed; the same digest and manifest again change nothing.
     pub changed: bool,
+    /// The version it went back to.
+    pub rollback_of: Option<u32>,
+    /// What changed, or would.
+    pub plan: Plan,
+}
+
+/// A version that is kept.
+#[derive(Clone, Debug)]
+pub struct VersionReport {
+    /// Its number.
+    pub version: u32,
+    /// `sha256:…`.
+    pub digest: String,
+    /// Bytes of the component.
+    pub bytes: usize,
+    /// Interfaces it imports.
+    pub imports: Vec<String>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// When it was put in force; unknown for those of a host before versions were kept.
+    pub deployed: Option<Timestamp>,
+    /// The version it went back to, if it was a rollback.
+    pub rollback_of: Option<u32>,
+    /// Whether it began without the state of the one before.
+    pub reset: bool,
+    /// Whether it is in force.
+    pub in_force: bool,
 }
 
 /// All functions of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Processor {
@@ -125,6 +168,7 @@ impl Processor {
             random,
             pool,
             metrics,
+            aside: None,
             applying: RwLock::default(),
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;
@@ -140,6 +184,39 @@ impl Processor {
     /// `invalid-component`, `invalid-manifest`, `unknown-topic` (an input), `cycle`, `topic-exists`.
     pub async fn deploy(&self, deploy: Deploy) -> Result<Deployed> {
         deploying::deploy(&self.inner, deploy).await
+    }
+
+    /// Goes back to an earlier version: deploys what it was under a new number, from where the function
+    /// stands. Everything is checked as for a deployment.
+    ///
+    /// # Errors
+    /// `function-not-found`, `version-not-found`; as [`Processor::deploy`].
+    pub async fn rollback(&self, name: &str, rollback: Rollback) -> Result<Deployed> {
+        deploying::rollback(&self.inner, name, rollback).await
+    }
+
+    /// The versions of a function that are kept, the newest first.
+    ///
+    /// # Errors
+    /// `function-not-found`, `journal-failed`.
+    pub async fn versions(&self, name: &str) -> Result<Vec<VersionReport>> {
+        let (name, record) = self.inner.existing(name)?;
+        let kept = version::kept(&self.inner.parts, &name, &record)?;
+        self.inner.parts.settled().await?;
+        let report = |(number, version): (u32, Version)| {
+            Ok(VersionReport {
+                version: number,
+                manifest: Manifest::resolve(None, Some(&version.manifest), &name)?,
+                digest: version.digest,
+                bytes: version.bytes,
+                imports: version.imports,
+                deployed: version.deployed.map(Timestamp::from_micros),
+                rollback_of: version.rollback_of,
+                reset: version.reset,
+                in_force: number == record.version,
+            })
+        };
+        kept.into_iter().rev().map(report).collect()
     }
 
     /// All functions by name. What they say is durable, and outputs up to their positions can be read.

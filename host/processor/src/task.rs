@@ -270,7 +270,7 @@ impl Task {
             }
             return Some(read);
         }
-        self.parts.log.read_ahead(self.at, self.position, limit)
+        self.parts.read_ahead(self.at, self.position, limit)
     }
 
     /// Takes events that were fetched: more than a batch, so that a file is opened and a page unpacked
@@ -324,6 +324,11 @@ impl Task {
     /// Next offset to read.
     pub(crate) fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Its totals.
+    pub(crate) fn note(&self) -> Note {
+        self.note
     }
 
     /// Whose state it changes.

@@ -107,6 +107,7 @@ impl Parts {
         let settings = tidemill_processor::Settings {
             threads: config.functions.threads,
             log_lines: config.functions.log_lines,
+            replay_dir: config.dir.join("replay"),
         };
         let processor = Processor::open(
             settings,

@@ -164,6 +164,46 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         JSON,
     ),
     operation(
+        "post",
+        "/v1/functions/{function}/rollback",
+        "Goes back to an earlier version.",
+        functions::ROLLBACK_QUERY,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/versions",
+        "The versions of a function that are kept.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/replay",
+        "Begins to run a function over stored events once more.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/replay/{id}",
+        "How far a replay is, and what it came to.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "delete",
+        "/v1/functions/{function}/replay/{id}",
+        "Asks a replay to stop.",
+        NOTHING,
+        NOTHING,
+        NOTHING,
+    ),
+    operation(
         "get",
         "/v1/functions/{function}/state",
         "State of one key, or the entries of a slot.",
@@ -285,6 +325,19 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         )
         .route("/v1/functions/{function}/pause", post(functions::pause))
         .route("/v1/functions/{function}/resume", post(functions::resume))
+        .route(
+            "/v1/functions/{function}/rollback",
+            post(functions::rollback),
+        )
+        .route(
+            "/v1/functions/{function}/versions",
+            get(functions::versions),
+        )
+        .route("/v1/functions/{function}/replay", post(functions::replay))
+        .route(
+            "/v1/functions/{function}/replay/{id}",
+            get(functions::describe_replay).delete(functions::cancel_replay),
+        )
         .route("/v1/functions/{function}/state", get(functions::state))
         .route("/v1/functions/{function}/logs", get(functions::logs))
         .route(

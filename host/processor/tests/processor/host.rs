@@ -113,6 +113,7 @@ impl Host {
             Settings {
                 threads: 2,
                 log_lines: 100,
+                replay_dir: dir.join("replay"),
             },
             log.clone(),
             state.clone(),

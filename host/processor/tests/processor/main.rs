@@ -23,6 +23,8 @@ mod kept;
 mod letters;
 mod life;
 mod parking;
+mod replays;
 mod schemas;
 mod snapshots;
 mod timers;
+mod versions;
