@@ -13,6 +13,7 @@ mod demo;
 mod full_disk;
 mod guests;
 mod keeping;
+mod letters;
 mod log_tools;
 mod memory;
 mod object_storage;

@@ -1,7 +1,8 @@
 //! What can be typed.
 
 use crate::{
-    bench, build, consume, demo, deploy, functions, log, produce, scaffold, serve, state, topic,
+    bench, build, consume, demo, deploy, functions, letters, log, produce, replay, scaffold, serve,
+    state, topic,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -40,8 +41,11 @@ pub(crate) enum Command {
     Consume(consume::Consume),
     #[command(subcommand)]
     Functions(functions::Functions),
+    Replay(replay::ReplayArgs),
     #[command(subcommand)]
     State(state::State),
+    #[command(subcommand)]
+    DeadLetters(letters::Letters),
     #[command(subcommand)]
     Log(log::Log),
     Demo(demo::Demo),

@@ -1,10 +1,11 @@
 //! `tidemill deploy`: a function into a host.
 
-use crate::args::{Shape, Show};
+pub(crate) mod plan;
+
+use crate::args::Show;
 use crate::build::{self, Built};
 use crate::client::Client;
 use crate::failure::{Failure, Result};
-use crate::print::{self, cell};
 use clap::Args;
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
@@ -26,21 +27,25 @@ pub(crate) struct Deploy {
     /// Name of the function; from function.toml or the crate if not said.
     #[arg(long)]
     name: Option<String>,
-    /// Where a first version starts: `earliest`, `latest` or a time.
+    /// Where it starts: `earliest`, `latest`, a time, or `keep`: where the version before stands. Not said:
+    /// `keep`, and for a first version what its manifest says, or `latest`.
     #[arg(long, value_name = "WHERE")]
     start: Option<String>,
     /// What becomes of an earlier version's state.
     #[arg(long, value_parser = ["keep", "reset"])]
     state: Option<String>,
-    /// Check everything and change nothing.
+    /// Check everything, show what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Don't ask; who isn't at a terminal isn't asked either.
+    #[arg(short, long)]
+    yes: bool,
     #[command(flatten)]
     show: Show,
 }
 
 /// A component with what stands beside it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
     component: Vec<u8>,
@@ -50,20 +55,23 @@ pub(crate) struct Package {
 pub(crate) async fn perform(host: &str, args: &Deploy) -> Result<()> {
     let client = Client::new(host)?;
     let package = Package::find(&args.what, args.name.as_deref())?;
-    let dry_run = args.dry_run.then(|| "true".to_owned());
-    let query: Vec<(&str, &str)> = [
-        ("start", &args.start),
-        ("state", &args.state),
-        ("dry_run", &dry_run),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-    .collect();
-    let answer = package.deploy(&client, &query).await?;
-    if args.show.output == Shape::Table {
-        return print::line(&summary(&answer, args.dry_run));
+    let query: Vec<(&str, &str)> = [("start", &args.start), ("state", &args.state)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    let dry = [query.as_slice(), &[("dry_run", "true")]].concat();
+    if args.dry_run {
+        let answer = package.deploy(&client, &dry).await?;
+        return plan::show(args.show.output, &answer);
     }
-    print::answer(args.show.output, &answer, None, |_| print::Table::new(&[]))
+    if !args.yes && plan::can_ask() {
+        let answer = package.clone().deploy(&client, &dry).await?;
+        if answer["changed"] == true && !plan::confirmed(&answer)? {
+            return Ok(());
+        }
+    }
+    let answer = package.deploy(&client, &query).await?;
+    plan::show(args.show.output, &answer)
 }
 
 impl Package {
@@ -184,53 +192,9 @@ fn manifest_name(manifest: &str) -> Option<String> {
     None
 }
 
-/// The answer in words.
-fn summary(answer: &Value, dry_run: bool) -> String {
-    let list = |value: &Value| match value {
-        Value::Array(items) if !items.is_empty() => {
-            items.iter().map(cell).collect::<Vec<_>>().join(", ")
-        }
-        Value::Object(items) if !items.is_empty() => items
-            .iter()
-            .map(|(name, value)| format!("{name} ({})", cell(value)))
-            .collect::<Vec<_>>()
-            .join(", "),
-        _ => "nothing".into(),
-    };
-    let head = if dry_run {
-        "would be deployed"
-    } else {
-        "deployed"
-    };
-    let status = answer["status"]
-        .as_str()
-        .map(|status| format!(", {status}"))
-        .unwrap_or_default();
-    let compiled = answer["compile_ms"]
-        .as_f64()
-        .map(|ms| format!(", compiled in {ms:.0} ms"))
-        .unwrap_or_default();
-    let deterministic = if answer["deterministic"] == false {
-        "\n  not deterministic"
-    } else {
-        ""
-    };
-    format!(
-        "{} version {} {head}{status}\n  reads {}, writes {}, remembers {}\n  {}, {}{compiled}{deterministic}",
-        cell(&answer["name"]),
-        cell(&answer["version"]),
-        list(&answer["inputs"]),
-        list(&answer["outputs"]),
-        list(&answer["state"]),
-        print::bytes(answer["bytes"].as_u64().unwrap_or(0)),
-        cell(&answer["digest"]),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn the_name_is_read_from_the_manifest() {
@@ -245,17 +209,5 @@ mod tests {
     fn a_missing_component_is_not_found() {
         let failure = Package::find(Path::new("no/such.wasm"), None).expect_err("missing");
         assert_eq!(failure.exit.code(), 3);
-    }
-
-    #[test]
-    fn the_answer_is_said_in_words() {
-        let answer = json!({"name": "carrier-delays", "version": 2, "digest": "sha256:ab", "bytes": 151_234, "inputs": ["flights"],
-            "outputs": {"out": "carrier-delays"}, "state": {"total": "value"}, "imports": [], "deterministic": true,
-            "compile_ms": 97, "status": "running"});
-        assert_eq!(
-            summary(&answer, false),
-            "carrier-delays version 2 deployed, running\n  reads flights, writes out (carrier-delays), remembers total (value)\n  147.6 KiB, sha256:ab, compiled in 97 ms"
-        );
-        assert!(summary(&answer, true).contains("would be deployed"));
     }
 }

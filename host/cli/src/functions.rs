@@ -1,5 +1,7 @@
 //! `tidemill functions`: what runs in a host and how it is doing.
 
+mod versions;
+
 use crate::args::{Shape, Show};
 use crate::client::Client;
 use crate::failure::{Failure, Result};
@@ -10,7 +12,7 @@ use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 
-/// List, describe, pause, resume and delete functions, and read their logs.
+/// List, describe, pause, resume, roll back and delete functions, and read their logs.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "Example:\n  tidemill functions list")]
 pub(crate) enum Functions {
@@ -19,6 +21,8 @@ pub(crate) enum Functions {
     Logs(Logs),
     Pause(Pause),
     Resume(Resume),
+    Versions(versions::Versions),
+    Rollback(versions::Rollback),
     Delete(Delete),
 }
 
@@ -96,6 +100,8 @@ pub(crate) async fn perform(host: &str, command: Functions) -> Result<()> {
         Functions::Logs(args) => logs(&client, &args).await,
         Functions::Pause(args) => act(&client, &args.name, "pause").await,
         Functions::Resume(args) => act(&client, &args.name, "resume").await,
+        Functions::Versions(args) => versions::list(&client, &args).await,
+        Functions::Rollback(args) => versions::rollback(&client, &args).await,
         Functions::Delete(args) => {
             let query: Vec<(&str, &str)> = args
                 .state

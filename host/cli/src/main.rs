@@ -22,6 +22,8 @@ mod topic;
 mod build;
 mod deploy;
 mod functions;
+mod letters;
+mod replay;
 mod scaffold;
 mod state;
 
@@ -64,7 +66,9 @@ async fn perform(cli: Cli) -> Result<()> {
         Command::Produce(args) => produce::perform(host, &args).await,
         Command::Consume(args) => consume::perform(host, &args).await,
         Command::Functions(command) => functions::perform(host, command).await,
+        Command::Replay(args) => replay::perform(host, &args).await,
         Command::State(command) => state::perform(host, command).await,
+        Command::DeadLetters(command) => letters::perform(host, command).await,
         Command::Demo(args) => demo::perform(&args).await,
         Command::Bench(args) => bench::perform(&args).await,
     }

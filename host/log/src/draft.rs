@@ -1,6 +1,8 @@
 //! A transaction in the making: the frame's body is laid out here, outside any lock; the sequencer
 //! later only fills in what it decides (sequence number, offsets, ingest time).
 
+mod inside;
+
 use crate::buffers::Buffers;
 use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
 use crate::sequencer::{Facts, TopicChange, Truncation};

@@ -77,14 +77,17 @@ impl Threads {
 fn flush(shard: &Shard, half_used: &SyncSender<()>) {
     // A panic here must not leave others waiting for ever.
     let _stop = StopOnPanic(shard);
+    // The file whose successor was asked for.
+    let mut asked = None;
     loop {
         shard.wait_for_followers();
         match shard.flush() {
-            Flushed::Group if shard.file_is_half_used() => {
-                // Full means that it is being prepared already.
-                let _ = half_used.try_send(());
+            Flushed::Group => {
+                let half = shard.half_used_file();
+                if half.is_some() && half != asked && half_used.try_send(()).is_ok() {
+                    asked = half;
+                }
             }
-            Flushed::Group => {}
             Flushed::Nothing if shard.wait_for_work() => {}
             Flushed::Nothing => return,
             Flushed::NoSpace => shard.wait_for_space(HOUSEKEEPING),

@@ -121,6 +121,7 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
     let settings = Settings {
         threads: 1,
         log_lines: 10,
+        replay_dir: dir.join("replay"),
         ..Settings::default()
     };
     let processor = Processor::open(

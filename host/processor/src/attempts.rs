@@ -61,6 +61,12 @@ impl Attempts {
         }
     }
 
+    /// The row at the front failed so often before; a pause is due before its next try.
+    pub(crate) fn resume(&mut self, failures: u32) {
+        debug_assert_eq!(self.done, 0);
+        (self.failures, self.waiting) = (failures, failures > 0);
+    }
+
     /// Rows that have their fate: the first so many.
     pub(crate) fn done(&self) -> usize {
         self.done
@@ -266,6 +272,28 @@ mod tests {
         let kinds = [Kind::Good, Kind::Retries(2), Kind::Traps(1), Kind::Good];
         let (fates, _, pauses) = play(&kinds, 5);
         assert_eq!((fates, pauses), (vec![Fate::Passed; 4], 3));
+    }
+
+    #[test]
+    fn what_failed_before_is_not_tried_more_often() {
+        let mut machine = Attempts::new(3, 4);
+        machine.resume(2);
+        assert_eq!(machine.next(), Next::Wait { failures: 2 });
+        machine.waited();
+        let all = Next::Run {
+            rows: 0..3,
+            attempt: 2,
+        };
+        assert_eq!(machine.next(), all);
+        machine.retry();
+        assert_eq!(machine.next(), Next::Wait { failures: 3 });
+        machine.waited();
+        machine.retry();
+        let given_up = Next::GiveUp {
+            row: 0,
+            attempts: 4,
+        };
+        assert_eq!(machine.next(), given_up);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tidemill_wasm::{Component, Sandbox};
 use tokio::sync::Semaphore;
 
 /// Compiles one component after the other, so that at most one takes memory and a core.
+#[derive(Clone)]
 pub(crate) struct Compiler {
     sandbox: Sandbox,
     clock: Clock,

@@ -2,7 +2,7 @@
 //! and where it came from.
 
 use std::fmt::Write;
-use tidemill_types::{FunctionName, PackedRows, Result, RowView};
+use tidemill_types::{FunctionName, PackedRows, Result, RowView, Timestamp};
 use tidemill_wasm::FailureKind;
 
 /// Longest error text kept, in bytes.
@@ -36,6 +36,37 @@ impl Reason {
             Self::OutputLimit => "output-limit",
             Self::Decode => "decode",
         }
+    }
+}
+
+impl Reason {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Guest,
+        Self::Trap,
+        Self::Deadline,
+        Self::Memory,
+        Self::OutputLimit,
+        Self::Decode,
+    ];
+
+    /// Its number in what is stored, from 1.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Guest => 1,
+            Self::Trap => 2,
+            Self::Deadline => 3,
+            Self::Memory => 4,
+            Self::OutputLimit => 5,
+            Self::Decode => 6,
+        }
+    }
+
+    /// The reason of a number.
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.number() == number)
     }
 }
 
@@ -80,6 +111,10 @@ pub(crate) struct Letter<'a> {
     pub(crate) offset: u64,
     /// The tag of the timer, if it was one: its payload stands for the event, and its key.
     pub(crate) timer: Option<&'a [u8]>,
+    /// When it failed first and last, if it was tried more than once.
+    pub(crate) failed: Option<(Timestamp, Timestamp)>,
+    /// How often it had been a dead letter before.
+    pub(crate) redriven: u32,
 }
 
 /// Appends an event as a dead letter; `key` is its original key.
@@ -103,7 +138,11 @@ pub(crate) fn push(
     let attempts = number(letter.attempts.into());
     let partition = number(letter.partition.into());
     let offset = number(letter.offset);
+    let redriven = number(letter.redriven.into());
     let time = event.time.to_string();
+    let failed = letter
+        .failed
+        .map(|(first, last)| (first.to_string(), last.to_string()));
     let shown = |range: std::ops::Range<usize>| text[range].as_bytes();
     let headers = [
         ("tidemill-function", letter.function.as_str().as_bytes()),
@@ -117,6 +156,13 @@ pub(crate) fn push(
         ("tidemill-time", time.as_bytes()),
     ];
     let timer = letter.timer.map(|tag| ("tidemill-timer", tag));
+    let failed = failed.iter().flat_map(|(first, last)| {
+        [
+            ("tidemill-first-failure", first.as_bytes()),
+            ("tidemill-last-failure", last.as_bytes()),
+        ]
+    });
+    let redriven = (letter.redriven > 0).then(|| ("tidemill-redriven", shown(redriven)));
     // A timer has no headers of its own.
     let own = event
         .headers
@@ -125,7 +171,10 @@ pub(crate) fn push(
         event.time,
         key,
         event.value,
-        own.chain(headers).chain(timer),
+        own.chain(headers)
+            .chain(failed)
+            .chain(redriven)
+            .chain(timer),
     )
 }
 
@@ -137,7 +186,6 @@ pub(crate) fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_types::Timestamp;
 
     #[test]
     fn the_event_is_untouched_and_the_headers_say_why() {
@@ -159,6 +207,8 @@ mod tests {
             partition: 3,
             offset: 17,
             timer: None,
+            failed: None,
+            redriven: 0,
         };
         let mut rows = PackedRows::default();
         push(&mut rows, input.event(0), None, &letter).expect("push");
@@ -180,12 +230,25 @@ mod tests {
             ("tidemill-time", b"2013-01-01T10:15:00Z"),
         ]);
         assert_eq!(event.headers.collect::<Vec<_>>(), expected);
+        let tried = Letter {
+            failed: Some((Timestamp::from_micros(0), Timestamp::from_micros(1_500_000))),
+            redriven: 2,
+            ..letter
+        };
+        push(&mut rows, input.event(0), None, &tried).expect("push");
+        let more = rows.event(1).headers.skip(expected.len());
+        let more_expected = [
+            ("tidemill-first-failure", b"1970-01-01T00:00:00Z".as_slice()),
+            ("tidemill-last-failure", b"1970-01-01T00:00:01.5Z"),
+            ("tidemill-redriven", b"2"),
+        ];
+        assert_eq!(more.collect::<Vec<_>>(), more_expected);
         let timer = Letter {
             timer: Some(b"expiry"),
             ..letter
         };
         push(&mut rows, input.event(0), Some(b"UA"), &timer).expect("push");
-        let mut headers = rows.event(1).headers;
+        let mut headers = rows.event(2).headers;
         assert_eq!(headers.next().expect("headers").0, "tidemill-function");
         assert_eq!(
             headers.last(),

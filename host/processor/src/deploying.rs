@@ -1,30 +1,52 @@
 //! A deployment from request to running tasks: everything is checked before anything changes, then
-//! the component is stored, the topics are made, and one commit puts the version in force.
+//! the component is stored, the topics are made, and one commit puts the version in force. Going back to
+//! an earlier version is a deployment of what that one was, under a new number.
 
 mod check;
+mod plan;
+pub(crate) mod starting;
+mod topics;
 
-use crate::deployment::{Deployment, by_key_topic, dead_letter_topic};
+use crate::deployment::Deployment;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
 use crate::manifest::{Manifest, Start};
-use crate::note::Note;
 use crate::processor::Inner;
-use crate::record::{NEXT, Record, Role, Standing, component_path, reader};
-use crate::stored::Slots;
+use crate::record::{NEXT, Record, Standing, component_path};
 use crate::task::driver::park;
-use crate::usage::Usage;
-use crate::{Deploy, Deployed, KeepState};
+use crate::version::{self, Version};
+use crate::{Deploy, Deployed, KeepState, Rollback};
+use bytes::Bytes;
 use check::Checked;
+pub use plan::{Plan, PlanChange, PlanStart};
+use starting::Starting;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use tidemill_log::{Advance, Draft, Format, TimeOf, Topic, TopicSettings};
+use std::time::Duration;
+use tidemill_log::{Draft, Topic};
 use tidemill_state::{Change, Changes, Scope};
-use tidemill_types::{Error, PartitionId, Result, TopicId, TopicName};
+use tidemill_types::{Error, FunctionName, Result, TopicId};
 use tidemill_wasm::Component;
+pub(crate) use topics::{fetch, take_up};
 
 /// Committed ends of all topics at the moment of a request.
 pub(crate) type Ends = HashMap<TopicId, Vec<u64>>;
+
+/// A version that is wanted, compiled.
+struct Wanted {
+    name: FunctionName,
+    component: Component,
+    /// Its bytes, if storage may not have them.
+    bytes: Option<Bytes>,
+    size: usize,
+    manifest: Manifest,
+    compiled_in: Duration,
+    start: Option<Start>,
+    state: KeepState,
+    rollback_of: Option<u32>,
+    ends: Ends,
+    dry_run: bool,
+}
 
 /// Deploys.
 ///
@@ -35,37 +57,132 @@ pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deploye
     let begun = inner.parts.clock.elapsed();
     let component = compile(inner, deploy.component.clone()).await?;
     let manifest = Manifest::resolve(component.manifest(), deploy.manifest.as_ref(), &deploy.name)?;
-    let took = inner.parts.clock.elapsed().saturating_sub(begun);
-    let _admin = inner.admin.lock().await;
-    let before = inner.record(&deploy.name);
-    let checked = check::check(inner, component, manifest, before.as_ref(), deploy.state).await?;
-    let changed = deploy.state == KeepState::Reset
-        || before.as_ref().is_none_or(|before| {
-            before.standing == Standing::Deleted
-                || before.digest != checked.component.digest()
-                || before.manifest != checked.manifest.source
-        });
-    let version = before.as_ref().map_or(0, |before| before.version) + u32::from(changed);
-    let deployed = Deployed {
-        version,
-        digest: checked.component.digest().to_owned(),
-        bytes: deploy.component.len(),
-        manifest: checked.manifest.clone(),
-        imports: checked.component.imports().to_vec(),
-        compile_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        changed,
+    let wanted = Wanted {
+        compiled_in: inner.parts.clock.elapsed().saturating_sub(begun),
+        name: deploy.name,
+        component,
+        size: deploy.component.len(),
+        bytes: Some(deploy.component),
+        manifest,
+        start: deploy.start,
+        state: deploy.state,
+        rollback_of: None,
+        ends,
+        dry_run: deploy.dry_run,
     };
-    if changed && !deploy.dry_run {
-        put_in_force(inner, &deploy, checked, before, &deployed, &ends).await?;
+    let _admin = inner.admin.lock().await;
+    put(inner, wanted).await
+}
+
+/// Goes back to an earlier version.
+///
+/// # Errors
+/// See [`crate::Processor::rollback`].
+pub(crate) async fn rollback(
+    inner: &Arc<Inner>,
+    name: &str,
+    rollback: Rollback,
+) -> Result<Deployed> {
+    let ends = ends(inner);
+    let _admin = inner.admin.lock().await;
+    let (name, record) = inner.existing(name)?;
+    let versions = version::kept(&inner.parts, &name, &record)?;
+    let Some(version) = versions.get(&rollback.version) else {
+        let known: Vec<String> = versions.keys().map(u32::to_string).collect();
+        let (wanted, known) = (rollback.version, known.join(", "));
+        return Err(Error::not_found(
+            "version-not-found",
+            format!("function {name:?} has no version {wanted}; there are {known}"),
+        ));
+    };
+    let begun = inner.parts.clock.elapsed();
+    let wanted = Wanted {
+        component: fetch(inner, &version.digest).await?,
+        manifest: Manifest::resolve(None, Some(&version.manifest), &name)?,
+        compiled_in: inner.parts.clock.elapsed().saturating_sub(begun),
+        name,
+        bytes: None,
+        size: version.bytes,
+        start: None,
+        state: rollback.state,
+        rollback_of: Some(rollback.version),
+        ends,
+        dry_run: rollback.dry_run,
+    };
+    put(inner, wanted).await
+}
+
+async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
+    let before = inner.record(&wanted.name);
+    let before = before.as_ref();
+    let checked = check::check(
+        inner,
+        &wanted.component,
+        &wanted.manifest,
+        before,
+        wanted.state,
+    );
+    let checked = checked.await?;
+    let manifest = &wanted.manifest;
+    let starting = (&*checked.input, manifest);
+    let starting = Starting::decide(inner, starting, before, wanted.start, &wanted.ends).await?;
+    if starting.moves {
+        check::may_move(manifest, wanted.state)?;
+    }
+    let digest = wanted.component.digest().to_owned();
+    let changed = wanted.state == KeepState::Reset
+        || starting.moves
+        || before.is_none_or(|before| {
+            before.standing == Standing::Deleted
+                || before.digest != digest
+                || before.manifest != manifest.source
+        });
+    let plan = plan(inner, &wanted, before, (&checked, &starting))?;
+    let deployed = Deployed {
+        version: before.map_or(0, |before| before.version) + u32::from(changed),
+        digest,
+        bytes: wanted.size,
+        manifest: manifest.clone(),
+        imports: wanted.component.imports().to_vec(),
+        compile_ms: u64::try_from(wanted.compiled_in.as_millis()).unwrap_or(u64::MAX),
+        changed,
+        rollback_of: wanted.rollback_of.filter(|_| changed),
+        plan,
+    };
+    if changed && !wanted.dry_run {
+        put_in_force(inner, wanted, checked, before, &deployed, &starting).await?;
     }
     Ok(deployed)
+}
+
+fn plan(
+    inner: &Inner,
+    wanted: &Wanted,
+    before: Option<&Record>,
+    (checked, starting): (&Checked, &Starting),
+) -> Result<Plan> {
+    let live = before.filter(|before| before.standing != Standing::Deleted);
+    let old = before.map(|before| Manifest::resolve(None, Some(&before.manifest), &wanted.name));
+    let old = old.transpose()?;
+    let by_key = wanted.manifest.inputs[0].key.is_some();
+    Ok(Plan {
+        from: live.map(|before| before.version),
+        changes: plan::changes(
+            live.zip(old.as_ref())
+                .map(|(before, manifest)| (before.digest.as_str(), manifest)),
+            (wanted.component.digest(), &wanted.manifest),
+        ),
+        resets: wanted.state == KeepState::Reset && before.is_some(),
+        start: starting.shown(inner, &checked.input, (before, by_key))?,
+        moves: starting.moves,
+    })
 }
 
 /// Checks and compiles a component, beside everything else.
 ///
 /// # Errors
 /// `invalid-component`.
-pub(crate) async fn compile(inner: &Inner, bytes: bytes::Bytes) -> Result<Component> {
+pub(crate) async fn compile(inner: &Inner, bytes: Bytes) -> Result<Component> {
     inner.settings.maxima.check_component(bytes.len())?;
     inner.parts.compiler.upload(bytes).await
 }
@@ -88,40 +205,26 @@ fn ends(inner: &Inner) -> Ends {
 /// From here on things change; each step alone is harmless if the next one fails.
 async fn put_in_force(
     inner: &Arc<Inner>,
-    deploy: &Deploy,
+    wanted: Wanted,
     checked: Checked,
-    before: Option<Record>,
+    before: Option<&Record>,
     deployed: &Deployed,
-    ends: &Ends,
+    starting: &Starting,
 ) -> Result<()> {
-    let path = component_path(&deployed.digest);
-    // Another function may have brought the same component; what lies there is the same.
-    inner
-        .parts
-        .objects
-        .create(&path, deploy.component.clone())
-        .await?;
-    let resets = deploy.state == KeepState::Reset && before.is_some();
-    let record = record(inner, deployed, before.as_ref(), resets);
-    let deployment = Arc::new(make_topics(inner, checked, &record).await?);
-    let first = first_positions(inner, &deployment, &record, deploy.start, ends).await?;
-    let mut record = record;
-    record
-        .started
-        .extend(first.iter().map(|(topic, _)| topic.0));
-    let tasks = inner.take_tasks(&deploy.name);
-    park(tasks).await;
-    let committed = commit(
-        inner,
-        &deployment,
-        &record,
-        before.is_none(),
-        &first,
-        resets,
-    )
-    .await;
+    if let Some(bytes) = wanted.bytes {
+        // Another function may have brought the same component; what lies there is the same.
+        let path = component_path(&deployed.digest);
+        inner.parts.objects.create(&path, bytes).await?;
+    }
+    let mut record = record(inner, deployed, before);
+    let parts = (wanted.component, wanted.manifest, checked);
+    let deployment = Arc::new(topics::make(inner, parts, &record).await?);
+    record.start_in(&deployment);
+    let name = &wanted.name;
+    park(inner.take_tasks(name)).await;
+    let committed = commit(inner, &deployment, (&record, before), deployed, starting).await;
     if committed.is_ok() {
-        inner.install(&deploy.name, |old| Function {
+        inner.install(name, |old| Function {
             record,
             manifest: deployed.manifest.clone(),
             deployment: Some(deployment),
@@ -133,12 +236,12 @@ async fn put_in_force(
             ),
         });
     }
-    inner.start(&deploy.name)?;
+    inner.start(name)?;
     committed
 }
 
 /// The function's record as it will be.
-fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>, resets: bool) -> Record {
+fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record {
     let standing = match before.map(|before| before.standing) {
         Some(Standing::Paused) => Standing::Paused,
         _ => Standing::Running,
@@ -154,143 +257,54 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>, resets: b
         reason: None,
         started: before.map_or_else(Vec::new, |before| before.started.clone()),
         slots: before.map_or_else(BTreeMap::new, |before| before.slots.clone()),
-        stamped: resets || before.is_none_or(|before| before.stamped),
+        stamped: deployed.plan.resets || before.is_none_or(|before| before.stamped),
     };
     record.number_slots(&deployed.manifest);
     record
 }
 
-/// Makes the topics the function needs and doesn't have.
-async fn make_topics(inner: &Inner, checked: Checked, record: &Record) -> Result<Deployment> {
-    let Checked {
-        component,
-        manifest,
-        input,
-    } = checked;
-    let like_input = |format| TopicSettings {
-        partitions: input.settings.partitions,
-        format,
-        ..TopicSettings::default()
-    };
-    let mut outputs = Vec::new();
-    for output in &manifest.outputs {
-        let mut settings = like_input(output.format);
-        settings.partitions = output.partitions.unwrap_or(settings.partitions);
-        outputs.push(topic(inner, &output.topic, settings).await?);
-    }
-    let dead_letters: TopicName = dead_letter_topic(&manifest.name).parse()?;
-    let dead_letters = topic(inner, &dead_letters, like_input(Format::Bytes)).await?;
-    let by_key = match manifest.inputs[0].key {
-        Some(_) => {
-            let name: TopicName = by_key_topic(&manifest.name).parse()?;
-            Some(topic(inner, &name, like_input(Format::Bytes)).await?)
-        }
-        None => None,
-    };
-    Ok(Deployment {
-        function: record.function(),
-        name: manifest.name.clone(),
-        version: record.version,
-        slots: Slots::new(record, &manifest),
-        usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
-        pages: AtomicU32::new(0),
-        manifest,
-        component,
-        input,
-        by_key,
-        outputs,
-        dead_letters,
-    })
-}
-
-async fn topic(inner: &Inner, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>> {
-    match inner.parts.log.topic(name.as_str()) {
-        Some(topic) => Ok(topic),
-        None => inner
-            .parts
-            .log
-            .create_topic(name, settings)
-            .await
-            .map(|(topic, _)| topic),
-    }
-}
-
-/// Where to start in topics for which that isn't decided yet.
-async fn first_positions(
-    inner: &Inner,
-    deployment: &Deployment,
-    record: &Record,
-    start: Option<Start>,
-    ends: &Ends,
-) -> Result<Vec<(TopicId, Vec<u64>)>> {
-    let input = &deployment.input;
-    let mut first = Vec::new();
-    if !record.has_started(input.id) {
-        let start = start.unwrap_or(deployment.manifest.inputs[0].start);
-        first.push((input.id, offsets(inner, input, start, ends).await?));
-    }
-    match &deployment.by_key {
-        Some(by_key) if !record.has_started(by_key.id) => first.push((by_key.id, Vec::new())),
-        _ => {}
-    }
-    Ok(first)
-}
-
-async fn offsets(inner: &Inner, topic: &Topic, start: Start, ends: &Ends) -> Result<Vec<u64>> {
-    let log = &inner.parts.log;
-    let mut offsets = Vec::new();
-    for range in log.ranges(topic.id)? {
-        let at = PartitionId {
-            topic: topic.id,
-            partition: range.partition,
-        };
-        let known = ends
-            .get(&topic.id)
-            .and_then(|ends| ends.get(range.partition as usize));
-        offsets.push(match start {
-            Start::Earliest => range.start,
-            // A topic made after the request is new as a whole.
-            Start::Latest => known.copied().unwrap_or_default().max(range.start),
-            Start::At(time) => log.offset_at(at, time, TimeOf::Event).await?,
-        });
-    }
-    Ok(offsets)
-}
-
-/// The one commit that puts a version in force.
+/// The one commit that puts a version in force; no task of the function is at work.
 async fn commit(
     inner: &Inner,
     deployment: &Deployment,
-    record: &Record,
-    is_first: bool,
-    first: &[(TopicId, Vec<u64>)],
-    resets: bool,
+    (record, before): (&Record, Option<&Record>),
+    deployed: &Deployed,
+    starting: &Starting,
 ) -> Result<()> {
+    inner.parts.settled().await?;
     let mut draft = Draft::new();
     draft.entry(&Record::key(&deployment.name), Some(&record.encode()?));
-    if is_first {
+    if before.is_none() {
         draft.entry(NEXT, Some((record.id + 1).to_string().as_bytes()));
     }
-    let role = if deployment.by_key.is_some() {
-        Role::Repartition
-    } else {
-        Role::Main
-    };
-    for (topic, offsets) in first {
-        for (partition, offset) in (0..).zip(offsets).filter(|(_, offset)| **offset > 0) {
-            draft.advance(Advance {
-                reader: reader(deployment.function, role),
-                topic: *topic,
-                partition,
-                from: 0,
-                to: *offset,
-                note: Note::default().encode().to_vec().into(),
-            });
+    let first = starting.lay_out(inner, deployment, (record, before), &mut draft)?;
+    let here = deployment.main_input().id;
+    let stood = match before {
+        Some(before) => {
+            let manifest = Manifest::resolve(None, Some(&before.manifest), &deployment.name)?;
+            starting::left_at(inner, before, &manifest)
         }
-    }
-    let partitions = deployment.main_input().settings.partitions;
-    let cleared = if resets {
-        clear(record, partitions)
+        None => None,
+    };
+    let version = Version {
+        deployed: Some(inner.parts.clock.now().micros()),
+        rollback_of: deployed.rollback_of,
+        reset: deployed.plan.resets,
+        behind: inner.parts.log.durable().borrow().0,
+        emitted: match before {
+            Some(before) => starting::emitted(inner, before, here)?,
+            None => Vec::new(),
+        },
+        left_at: stood
+            .filter(|(topic, offsets)| *topic != here || *offsets != first)
+            .map(|(_, offsets)| offsets),
+        first,
+        ..Version::of_record(record)
+    };
+    let (name, number) = (&deployment.name, deployed.version);
+    version::add(&inner.parts, &mut draft, name, before, (number, &version))?;
+    let cleared = if deployed.plan.resets {
+        clear(record, deployment.main_input().settings.partitions)
     } else {
         Vec::new()
     };
@@ -308,54 +322,4 @@ pub(crate) fn clear(record: &Record, partitions: u32) -> Vec<Changes> {
         changes
     };
     (0..partitions).map(cleared).collect()
-}
-
-/// Takes a function of the registry up again: its component from storage, its topics from the log.
-///
-/// # Errors
-/// When something of it is missing or no longer valid; says what.
-pub(crate) async fn take_up(
-    inner: &Inner,
-    manifest: &Manifest,
-    record: &Record,
-) -> Result<Deployment> {
-    let path = component_path(&record.digest);
-    let bytes = inner.parts.objects.get(&path).await?;
-    let component = inner.parts.compiler.again(bytes).await?;
-    if component.digest() != record.digest {
-        let digest = component.digest();
-        return Err(Error::corrupt(format!(
-            "{path} holds the component {digest}"
-        )));
-    }
-    let find = |name: &str| {
-        let missing = || Error::not_found("topic-not-found", format!("its topic {name:?} is gone"));
-        inner.parts.log.topic(name).ok_or_else(missing)
-    };
-    let outputs = manifest
-        .outputs
-        .iter()
-        .map(|output| find(output.topic.as_str()));
-    let input = find(manifest.inputs[0].topic.as_str())?;
-    let by_key = match manifest.inputs[0].key {
-        Some(_) => Some(find(&by_key_topic(&manifest.name))?),
-        None => None,
-    };
-    Ok(Deployment {
-        function: record.function(),
-        name: manifest.name.clone(),
-        version: record.version,
-        slots: Slots::new(record, manifest),
-        manifest: Manifest {
-            limits: inner.settings.maxima.clamp(&manifest.limits),
-            ..manifest.clone()
-        },
-        component,
-        usage: Usage::new(by_key.as_ref().unwrap_or(&input).settings.partitions),
-        pages: AtomicU32::new(0),
-        input,
-        by_key,
-        outputs: outputs.collect::<Result<_>>()?,
-        dead_letters: find(&dead_letter_topic(&manifest.name))?,
-    })
 }

@@ -10,6 +10,7 @@ use tidemill_types::{FunctionId, FunctionName};
 use tidemill_wasm::{CallLimits, Component};
 
 /// One version of one function, ready to run.
+#[derive(Clone)]
 pub(crate) struct Deployment {
     /// Its function's number.
     pub(crate) function: FunctionId,
@@ -32,9 +33,9 @@ pub(crate) struct Deployment {
     /// What it keeps by key.
     pub(crate) slots: Slots,
     /// How much that is.
-    pub(crate) usage: Usage,
+    pub(crate) usage: Arc<Usage>,
     /// Most pages of linear memory that one of its instances was seen to have.
-    pub(crate) pages: AtomicU32,
+    pub(crate) pages: Arc<AtomicU32>,
 }
 
 impl Deployment {

@@ -4,16 +4,20 @@
 use crate::dead_letter::{self, Letter, Reason};
 use crate::deployment::Deployment;
 use crate::note::Note;
+use crate::parked::{self, Parked, ParkedChange};
 use crate::pending::Pending;
 use crate::timers::TimerChange;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
 use tidemill_state::{Changes, Scope};
-use tidemill_types::{ErrorKind, PackedRows, Result, limits, partition_of_key};
+use tidemill_types::{ErrorKind, PackedRows, Result, Timestamp, limits, partition_of_key};
 use tidemill_wasm::{Command, Commands, Emit, Outcome};
 
 mod keep;
+mod park;
+
+pub(crate) use park::Tries;
 
 /// The run that was made.
 pub(crate) struct Run<'a> {
@@ -50,6 +54,8 @@ pub(crate) struct Effects {
     pub(crate) owners: Vec<usize>,
     /// Timers set and gone; they are among the changes of state, too.
     pub(crate) timers: Vec<TimerChange>,
+    /// Changes of what is parked, in the store and in its order.
+    pub(crate) parked: (Changes, Vec<ParkedChange>),
     /// The task's totals after it.
     pub(crate) note: Note,
     /// Rows it gives a fate to, from the run's first on.
@@ -86,12 +92,20 @@ pub(crate) struct Desk<'a> {
     pub(crate) partition: u32,
     /// The task's totals before the run.
     pub(crate) note: Note,
+    /// What the task has parked.
+    pub(crate) parked: &'a Parked,
+    /// The time of day.
+    pub(crate) now: Timestamp,
 }
 
 impl Desk<'_> {
     /// Effects of nothing.
     pub(crate) fn empty(&self) -> Effects {
         let function = self.deployment.function;
+        let scope = Scope {
+            function,
+            partition: self.partition,
+        };
         Effects {
             outputs: self
                 .deployment
@@ -100,13 +114,11 @@ impl Desk<'_> {
                 .map(|_| Default::default())
                 .collect(),
             letters: Default::default(),
-            changes: Changes::new(Scope {
-                function,
-                partition: self.partition,
-            }),
+            changes: Changes::new(scope),
             turns: 0,
             owners: Vec::new(),
             timers: Vec::new(),
+            parked: (Changes::new(parked::scope(scope)), Vec::new()),
             note: self.note,
             rows: 0,
         }
@@ -148,7 +160,7 @@ impl Desk<'_> {
         let mut sent = (0..processed).zip(run.sent).peekable();
         for row in run.rows.start..end {
             match sent.next_if(|(_, sent)| **sent == row) {
-                None => self.without_key(&mut effects, pending, row),
+                None => self.left_out(&mut effects, pending, row),
                 Some((event, _)) => {
                     let (outcome, reason) = match refused.get(&event) {
                         Some(why) => (Outcome::DeadLetter, why.as_str()),
@@ -167,12 +179,12 @@ impl Desk<'_> {
         Ok(effects)
     }
 
-    /// The effects of rows that all lack a key.
-    pub(crate) fn keyless(&self, pending: &Pending, rows: Range<usize>) -> Effects {
+    /// The effects of rows that are none of the function's now: they lack a key, or theirs is parked.
+    pub(crate) fn passed_over(&self, pending: &Pending, rows: Range<usize>) -> Effects {
         let mut effects = self.empty();
         effects.rows = rows.len();
         for row in rows {
-            self.without_key(&mut effects, pending, row);
+            self.left_out(&mut effects, pending, row);
         }
         effects
     }
@@ -189,10 +201,8 @@ impl Desk<'_> {
         let is_timer = pending.timers_of().is_some();
         if is_timer {
             self.had_their_turn(&mut effects, pending, row..row + 1);
-            effects.note.counts.timers += 1;
-        } else {
-            self.read(&mut effects, pending, row);
         }
+        self.taken_up(&mut effects, pending, row);
         if letter {
             let cause = pending.cause.as_ref();
             let reason = cause.map_or(Reason::Guest, |cause| cause.reason);
@@ -261,11 +271,7 @@ impl Desk<'_> {
         (outcome, reason, attempts): (Outcome, &str, u32),
     ) -> Result<(), Refusal> {
         let is_timer = pending.timers_of().is_some();
-        if is_timer {
-            effects.note.counts.timers += 1;
-        } else {
-            self.read(effects, pending, row);
-        }
+        self.taken_up(effects, pending, row);
         let counts = &mut effects.note.counts;
         match outcome {
             Outcome::Filtered | Outcome::Effect | Outcome::Skip if is_timer => {}
@@ -282,15 +288,32 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// An event without key can't have state: it is passed over and counted.
-    fn without_key(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+    /// An event that the function wasn't given: one behind a parked event of its key is parked, too; one
+    /// without key can't have state, and is passed over and counted.
+    fn left_out(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+        if self.parked.holds(pending.key(row)) {
+            return self.park(effects, pending, row, None);
+        }
         self.read(effects, pending, row);
         effects.note.counts.skipped += 1;
+    }
+
+    /// A row gets its fate: an event counts as read, one that was parked isn't any more.
+    fn taken_up(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+        if pending.timers_of().is_some() {
+            effects.note.counts.timers += 1;
+            effects.note.front = None;
+        } else if let Some(fired) = pending.fired(row) {
+            self.gone(effects, fired.number);
+        } else {
+            self.read(effects, pending, row);
+        }
     }
 
     /// Counts an event as read and takes its times into account.
     pub(crate) fn read(&self, effects: &mut Effects, pending: &Pending, row: usize) {
         effects.note.counts.events_in += 1;
+        effects.note.front = None;
         let (time, ingested) = pending.times(row);
         effects
             .note
@@ -321,6 +344,8 @@ impl Desk<'_> {
             partition,
             offset,
             timer: is_timer.then(|| pending.tag(row)),
+            failed: (attempts > 1).then_some((self.first_failure(pending, row), self.now)),
+            redriven: pending.fired(row).map_or(0, |fired| fired.redriven),
         };
         let (rows, partitions) = &mut effects.letters;
         dead_letter::push(rows, event.row, key, &letter)?;

@@ -20,22 +20,25 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
     if let Some(broken) = &function.broken {
         (status, status_reason) = (FunctionStatus::Stopped, Some(broken.clone()));
     }
-    let mut counts = Counts::default();
+    let mut all = Totals::default();
     let mut tasks = Vec::new();
     for role in [Role::Repartition, Role::Main] {
-        role_report(parts, function, role, &mut counts, &mut tasks);
+        role_report(parts, function, role, &mut all, &mut tasks);
     }
+    let Totals {
+        counts,
+        version_counts,
+    } = all;
     for task in &mut tasks {
         match status {
             FunctionStatus::Paused | FunctionStatus::Stopped => task.status = status,
             FunctionStatus::Running | FunctionStatus::Retrying => {}
         }
     }
-    let retrying = tasks
+    let mut retrying = tasks
         .iter()
         .filter(|task| task.status == FunctionStatus::Retrying);
-    counts.retrying = retrying.clone().count() as u64;
-    if let Some(task) = retrying.clone().next() {
+    if let Some(task) = retrying.next() {
         status = FunctionStatus::Retrying;
         status_reason = task
             .status_reason
@@ -59,25 +62,54 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
         status_reason,
         tasks,
         counts,
+        version_counts,
     }
+}
+
+/// Counts of a function's tasks together.
+#[derive(Default)]
+struct Totals {
+    counts: Counts,
+    version_counts: Counts,
 }
 
 fn role_report(
     parts: &Parts,
     function: &Function,
     role: Role,
-    counts: &mut Counts,
+    all: &mut Totals,
     tasks: &mut Vec<TaskReport>,
 ) {
     let mut notes: HashMap<PartitionId, (u64, Note)> = HashMap::new();
+    // Looked at before the positions: what a task says is on record by then.
+    let said = |partition: u32| {
+        let mut handles = function.tasks.iter();
+        let handle = handles.find(|task| {
+            task.partition == partition && task.repartitions == (role == Role::Repartition)
+        })?;
+        Some((
+            handle.view.retrying(),
+            handle.view.parked(),
+            handle.view.timers(),
+        ))
+    };
+    let partitions = function.tasks.iter().map(|task| task.partition);
+    let said: HashMap<u32, _> = partitions
+        .filter_map(|partition| Some((partition, said(partition)?)))
+        .collect();
     for position in parts
         .log
         .positions(reader(function.record.function(), role))
     {
         let note = Note::decode(&position.note).unwrap_or_default();
+        let note = note.taken_up_by(function.record.version);
         match role {
-            Role::Main => *counts = counts.plus(note.counts),
-            Role::Repartition => counts.cut_off += note.counts.cut_off,
+            Role::Main => {
+                let counts = note.shown();
+                all.counts = all.counts.plus(counts);
+                all.version_counts = all.version_counts.plus(counts.since(note.base));
+            }
+            Role::Repartition => all.counts.cut_off += note.counts.cut_off,
         }
         notes.insert(position.at, (position.offset, note));
     }
@@ -97,13 +129,11 @@ fn role_report(
         let (position, note) = notes.get(&at).copied().unwrap_or_default();
         // What is gone can't be read any more: it is no lag.
         let missed = range.start.saturating_sub(position);
-        counts.cut_off += missed;
+        all.counts.cut_off += missed;
         let lag = range.end.saturating_sub(position + missed);
-        let mut handles = function.tasks.iter();
-        let handle = handles.find(|task| {
-            task.partition == at.partition && task.repartitions == (role == Role::Repartition)
-        });
-        let why = handle.and_then(|task| task.view.retrying());
+        let parked = note.counts.retrying;
+        let (why, parked_why, timers) = said.get(&at.partition).cloned().unwrap_or_default();
+        let why = why.or_else(|| (parked > 0).then(|| waiting(parked, parked_why.as_deref())));
         tasks.push(TaskReport {
             topic: topic.name.to_string(),
             partition: at.partition,
@@ -117,10 +147,11 @@ fn role_report(
             },
             cut_off: note.counts.cut_off + missed,
             watermark: note.watermark(function.manifest.time.disorder),
-            timers: handle.and_then(|task| match deployment.slots.timers {
-                true if role == Role::Main => task.view.timers(),
-                _ => Some(0),
-            }),
+            retrying: note.shown().retrying,
+            timers: match deployment.slots.timers {
+                true if role == Role::Main => timers,
+                _ => said.contains_key(&at.partition).then_some(0),
+            },
             status: match why {
                 Some(_) => FunctionStatus::Retrying,
                 None => FunctionStatus::Running,
@@ -128,6 +159,12 @@ fn role_report(
             status_reason: why,
         });
     }
+}
+
+/// What is parked, in words.
+fn waiting(parked: u64, why: Option<&str>) -> String {
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
+    format!("{parked} events wait to be tried again, or behind one of their key that does{why}")
 }
 
 /// Age of the next event to read, in seconds, by its ingest time. Where the event isn't in memory, the

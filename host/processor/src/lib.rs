@@ -7,7 +7,9 @@ mod report;
 mod manifest;
 mod maxima;
 mod record;
+mod replay;
 mod topology;
+mod version;
 
 mod compiling;
 mod deploying;
@@ -19,12 +21,15 @@ mod pool;
 mod task;
 
 mod attempts;
+mod backoff;
 mod cleaning;
 mod dead_letter;
 mod effects;
 mod keys;
+mod letters;
 mod note;
 mod origin;
+mod parked;
 mod pending;
 mod pointer;
 
@@ -41,12 +46,19 @@ mod stored;
 mod timers;
 mod usage;
 
+pub use deploying::{Plan, PlanChange, PlanStart};
+pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
-    Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+    Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
+    Time,
 };
 pub use maxima::Maxima;
-pub use processor::{Deploy, Deployed, KeepState, Processor, Settings};
+pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
 pub use recovery::StateRecovery;
+pub use replay::{
+    Diff, Emitted, EventDifference, Invoked, InvokedEvent, Outcome, Point, Replay, ReplayMode,
+    ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told, Verified,
+};
 pub use report::{
     Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
 };

@@ -67,6 +67,8 @@ pub enum Start {
     Latest,
     /// With the first event of at least this event time.
     At(Timestamp),
+    /// Where the version before stands; only of a request.
+    Keep,
 }
 
 /// One output.
@@ -179,6 +181,17 @@ pub struct Retry {
     pub backoff_most: Duration,
     /// What follows the last attempt.
     pub exhausted: Exhausted,
+    /// What waits while an event is tried again.
+    pub order: Order,
+}
+
+/// What waits while an event is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Its partition.
+    Partition,
+    /// The later events of its key: it is parked, and the partition goes on.
+    Key,
 }
 
 /// What follows the last attempt.

@@ -3,7 +3,7 @@
 use crate::Counts;
 use crate::dead_letter::Reason;
 use std::time::Duration;
-use tidemill_env::metrics::{Counter, Family, Histogram, Metrics, exponential_buckets};
+use tidemill_env::metrics::{Counter, Family, Gauge, Histogram, Metrics, exponential_buckets};
 use tidemill_types::FunctionName;
 
 type Labels = Vec<(String, String)>;
@@ -23,6 +23,8 @@ pub(crate) struct FunctionMetrics {
     errors: Counters,
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
+    outcomes: Counters,
+    waiting: Family<Labels, Gauge>,
 }
 
 /// Those of one function.
@@ -39,6 +41,69 @@ pub(crate) struct Meter {
     timer_dead_letters: Counter,
     invocations: Counter,
     seconds: Histogram,
+    outcomes: Outcomes,
+    waiting: Waiting,
+}
+
+/// Events of one task that wait to be tried again; none once it stands.
+struct Waiting {
+    gauge: Gauge,
+    events: i64,
+}
+
+impl Waiting {
+    fn set(&mut self, events: u64) {
+        let events = i64::try_from(events).unwrap_or(i64::MAX);
+        self.gauge.inc_by(events - self.events);
+        self.events = events;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.gauge.dec_by(self.events);
+    }
+}
+
+/// What became of the events that one version took up.
+struct Outcomes {
+    taken: Counter,
+    effective: Counter,
+    filtered: Counter,
+    skipped: Counter,
+    dead_lettered: Counter,
+    late: Counter,
+}
+
+impl Outcomes {
+    fn of(family: &Counters, function: &FunctionName, version: u32) -> Self {
+        let counter = |outcome: &str| {
+            let labels = vec![
+                ("function".to_owned(), function.to_string()),
+                ("version".to_owned(), version.to_string()),
+                ("outcome".to_owned(), outcome.to_owned()),
+            ];
+            family.get_or_create(&labels).clone()
+        };
+        Self {
+            taken: counter("in"),
+            effective: counter("effective"),
+            filtered: counter("filtered"),
+            skipped: counter("skipped"),
+            dead_lettered: counter("dead-lettered"),
+            late: counter("late"),
+        }
+    }
+
+    fn committed(&self, before: &Counts, after: &Counts) {
+        self.taken.inc_by(after.events_in - before.events_in);
+        self.effective.inc_by(after.effective - before.effective);
+        self.filtered.inc_by(after.filtered - before.filtered);
+        self.skipped.inc_by(after.skipped - before.skipped);
+        self.dead_lettered
+            .inc_by(after.dead_lettered - before.dead_lettered);
+        self.late.inc_by(after.late - before.late);
+    }
 }
 
 impl FunctionMetrics {
@@ -67,12 +132,23 @@ impl FunctionMetrics {
                 "Duration of a call.",
                 Family::new_with_constructor(histogram as fn() -> Histogram),
             ),
+            outcomes: counters(
+                "events",
+                "Events taken up (in), and what became of them, by version; the rest waits.",
+            ),
+            waiting: metrics.add(
+                "function_events_retrying",
+                "Events that wait to be tried again, or behind one of their key that does.",
+                Family::default(),
+            ),
         }
     }
 
     /// The counters of one function.
-    pub(crate) fn of(&self, function: &FunctionName) -> Meter {
+    pub(crate) fn of(&self, function: &FunctionName, version: u32) -> Meter {
         let labels = vec![("function".to_owned(), function.to_string())];
+        let mut of_version = labels.clone();
+        of_version.push(("version".to_owned(), version.to_string()));
         let counter = |family: &Counters| family.get_or_create(&labels).clone();
         Meter {
             function: function.clone(),
@@ -87,6 +163,11 @@ impl FunctionMetrics {
             timer_dead_letters: counter(&self.timer_dead_letters),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
+            outcomes: Outcomes::of(&self.outcomes, function, version),
+            waiting: Waiting {
+                gauge: self.waiting.get_or_create(&of_version).clone(),
+                events: 0,
+            },
         }
     }
 }
@@ -94,6 +175,7 @@ impl FunctionMetrics {
 impl Meter {
     /// Counts what a transaction did: `after` less `before`.
     pub(crate) fn committed(&self, before: &Counts, after: &Counts) {
+        self.outcomes.committed(before, after);
         self.events_in.inc_by(after.events_in - before.events_in);
         self.events_out.inc_by(after.emitted - before.emitted);
         self.filtered.inc_by(after.filtered - before.filtered);
@@ -103,6 +185,11 @@ impl Meter {
         self.timers.inc_by(after.timers - before.timers);
         self.timer_dead_letters
             .inc_by(after.timers_dead_lettered - before.timers_dead_lettered);
+    }
+
+    /// Says how many events wait.
+    pub(crate) fn waiting(&mut self, events: u64) {
+        self.waiting.set(events);
     }
 
     /// Counts what was taken away before it was read.

@@ -4,12 +4,13 @@ use crate::compiling::Compiler;
 use crate::instances::Instances;
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
+use crate::replay::Aside;
 use std::sync::{Arc, PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
-use tidemill_log::{Draft, Log, Ticket};
+use tidemill_log::{Draft, Log, Read, ReadLimit, Ticket};
 use tidemill_state::{Changes, Store};
-use tidemill_types::{Error, ErrorKind, Result};
+use tidemill_types::{Error, ErrorKind, PartitionId, Result};
 use tidemill_wasm::Sandbox;
 
 /// The parts a processor was given, and its own.
@@ -24,13 +25,14 @@ pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) pool: Pool,
     pub(crate) metrics: FunctionMetrics,
+    /// Where transactions go that aren't committed: those of replays.
+    pub(crate) aside: Option<Aside>,
     /// Read from the moment a transaction with state is sequenced until its state is applied.
     pub(crate) applying: RwLock<()>,
 }
 
 impl Parts {
-    /// Commits a transaction and applies its state sections; until that is done the store doesn't
-    /// believe that it has them, however soon the frame is durable.
+    /// Commits a task's transaction, or puts it aside.
     ///
     /// # Errors
     /// As [`Log::commit`]; the draft comes back where nothing happened.
@@ -42,7 +44,33 @@ impl Parts {
         &self,
         draft: Draft,
         sections: &[&[u8]],
-    ) -> Result<Ticket, (Error, Option<Draft>)> {
+    ) -> Result<(), (Error, Option<Draft>)> {
+        match &self.aside {
+            None => self.sequence(draft, sections).map(drop),
+            Some(aside) => aside
+                .take(&self.state, &draft, sections)
+                .map_err(|error| (error, None)),
+        }
+    }
+
+    /// The next events of a partition, if they are in memory; a replay is handed its events.
+    pub(crate) fn read_ahead(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
+        match &self.aside {
+            None => self.log.read_ahead(at, from, limit),
+            Some(_) => None,
+        }
+    }
+
+    /// Commits a transaction and applies its state sections; until that is done the store doesn't
+    /// believe that it has them, however soon the frame is durable.
+    ///
+    /// # Errors
+    /// As [`Log::commit`]; the draft comes back where nothing happened.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
+    fn sequence(&self, draft: Draft, sections: &[&[u8]]) -> Result<Ticket, (Error, Option<Draft>)> {
         let _intent = (!sections.is_empty()).then(|| self.state.intend());
         let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
         let ticket = self
@@ -84,7 +112,7 @@ impl Parts {
             draft.state(section);
         }
         loop {
-            match self.commit(draft, &sections) {
+            match self.sequence(draft, &sections) {
                 Ok(ticket) => return ticket.durable().await,
                 Err((error, Some(again))) if error.kind == ErrorKind::Busy => {
                     draft = again;

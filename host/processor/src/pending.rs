@@ -2,8 +2,10 @@
 
 use crate::attempts::Attempts;
 use crate::dead_letter::Cause;
+use crate::note::Floor;
 use crate::origin::{self, Origin};
 use bytes::Bytes;
+use std::ops::Range;
 use tidemill_log::Read;
 use tidemill_types::{
     Batch, CommitSeq, Commits, Event, IngestTimes, Offsets, PackedRows, Result, Timestamp,
@@ -21,6 +23,31 @@ pub(crate) struct Turn {
     pub(crate) number: u64,
 }
 
+/// A parked event that is tried again.
+#[derive(Clone, Debug)]
+pub(crate) struct Fired {
+    /// Its number among those parked.
+    pub(crate) number: u64,
+    /// How often it failed before.
+    pub(crate) attempts: u32,
+    /// When it failed first, if it did.
+    pub(crate) first: Timestamp,
+    /// How often it was put back from the dead letters.
+    pub(crate) redriven: u32,
+    /// Watermark at its turn, and when it was received.
+    pub(crate) floor: Floor,
+}
+
+/// What the rows of a batch are.
+enum Kind {
+    /// Events that were read.
+    Events,
+    /// Timers, due in this time; for each the watermark it sees.
+    Timers(Clock, Vec<i64>),
+    /// Events that were parked.
+    Parked(Vec<Fired>),
+}
+
 /// A batch between reading and its last commit.
 pub(crate) struct Pending {
     batches: Vec<Batch>,
@@ -29,8 +56,7 @@ pub(crate) struct Pending {
     next: u64,
     /// Whether a first header says where each event came from.
     by_key: bool,
-    /// Its rows are timers of this time, not events.
-    timers: Option<Clock>,
+    kind: Kind,
     /// What to do next.
     pub(crate) attempts: Attempts,
     /// Why the row at the front failed.
@@ -50,28 +76,68 @@ impl Pending {
             rows,
             next: read.next,
             by_key,
-            timers: None,
+            kind: Kind::Events,
             attempts,
             cause: None,
         }
     }
 
     /// Timers whose turn it is, as the events they are handed over as; the position stays where it is.
-    pub(crate) fn timers(rows: &PackedRows, clock: Clock, at: Turn, most: u32) -> Self {
+    /// Each sees its watermark of `watermarks`.
+    pub(crate) fn timers(
+        rows: &PackedRows,
+        clock: Clock,
+        at: Turn,
+        watermarks: Vec<i64>,
+        most: u32,
+    ) -> Self {
+        let offsets = Offsets::From(at.number);
+        let received = IngestTimes::Same(at.processing);
+        let kind = Kind::Timers(clock, watermarks);
+        Self::of(rows, offsets, received, at.position, kind, most)
+    }
+
+    /// Parked events to try again, at their offsets; the position stays where it is.
+    pub(crate) fn parked(
+        rows: &PackedRows,
+        offsets: Vec<u64>,
+        fired: Vec<Fired>,
+        (position, by_key): (u64, bool),
+        most: u32,
+    ) -> Self {
+        let received: Vec<_> = fired.iter().map(|fired| fired.floor.received).collect();
+        let offsets = Offsets::Each(offsets.into());
+        let received = IngestTimes::Each(received.into());
+        let kind = Kind::Parked(fired);
+        Self {
+            by_key,
+            ..Self::of(rows, offsets, received, position, kind, most)
+        }
+    }
+
+    fn of(
+        rows: &PackedRows,
+        offsets: Offsets,
+        received: IngestTimes,
+        next: u64,
+        kind: Kind,
+        most: u32,
+    ) -> Self {
         let heads: Vec<u8> = rows.heads.iter().flat_map(|head| head.to_bytes()).collect();
-        let batch = Batch::new(
-            heads.into(),
-            Bytes::copy_from_slice(&rows.payload),
-            Offsets::From(at.number),
-            IngestTimes::Same(at.processing),
-            Commits::Same(CommitSeq(0)),
-        );
+        let payload = Bytes::copy_from_slice(&rows.payload);
+        let commits = Commits::Same(CommitSeq(0));
         Self {
             rows: (0..).take(rows.len()).map(|row| (0, row)).collect(),
-            batches: vec![batch],
-            next: at.position,
+            batches: vec![Batch::new(
+                heads.into(),
+                payload,
+                offsets,
+                received,
+                commits,
+            )],
+            next,
             by_key: false,
-            timers: Some(clock),
+            kind,
             attempts: Attempts::new(rows.len(), most),
             cause: None,
         }
@@ -79,7 +145,41 @@ impl Pending {
 
     /// In which time its rows were due, if they are timers.
     pub(crate) fn timers_of(&self) -> Option<Clock> {
-        self.timers
+        match &self.kind {
+            Kind::Timers(clock, _) => Some(*clock),
+            Kind::Events | Kind::Parked(_) => None,
+        }
+    }
+
+    /// Row `row` as a parked event, if its rows are.
+    pub(crate) fn fired(&self, row: usize) -> Option<&Fired> {
+        match &self.kind {
+            Kind::Parked(fired) => fired.get(row),
+            Kind::Events | Kind::Timers(..) => None,
+        }
+    }
+
+    /// Whether its rows are events that were read and move the position.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.kind, Kind::Events)
+    }
+
+    /// The watermark that row `row` sees, if its turn doesn't say so.
+    pub(crate) fn watermark(&self, row: usize) -> Option<i64> {
+        match &self.kind {
+            Kind::Events => None,
+            Kind::Timers(_, watermarks) => watermarks.get(row).copied(),
+            Kind::Parked(fired) => fired.get(row).map(|fired| fired.floor.watermark),
+        }
+    }
+
+    /// Rows from `row` on that are parked events of one key: they follow in order.
+    pub(crate) fn queue(&self, row: usize) -> Range<usize> {
+        let key = self.key(row);
+        let more = (row + 1..self.rows.len())
+            .take_while(|next| key.is_some() && self.key(*next) == key)
+            .count();
+        row..row + 1 + more
     }
 
     /// The tag of the timer that row `row` is.
@@ -117,9 +217,17 @@ impl Pending {
         (event.row.time, event.ingest_time)
     }
 
+    /// Bytes that event `row` takes when it is parked, at most.
+    pub(crate) fn bytes(&self, row: usize) -> u64 {
+        const BESIDE: usize = 2048;
+        let row = self.raw(row).row;
+        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+        (length(row.key) + length(row.value) + row.headers.as_bytes().len() + BESIDE) as u64
+    }
+
     /// The position once the first `rows` rows are committed.
     pub(crate) fn position_after(&self, rows: usize) -> u64 {
-        if rows == self.rows.len() || self.timers.is_some() {
+        if rows == self.rows.len() || !self.is_read() {
             self.next
         } else {
             self.raw(rows).offset

@@ -5,16 +5,22 @@ mod inner;
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topic, dead_letter_topic};
 use crate::instances::Instances;
+use crate::letters::{self, Letters};
 use crate::measure::FunctionMetrics;
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
 use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
-use crate::{FunctionLogLine, FunctionReport, Manifest, Maxima, Start, StateEntry, StatePage};
+use crate::version::{self, Version};
+use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
+use crate::{
+    FunctionLogLine, FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage,
+};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tidemill_env::metrics::Metrics;
@@ -22,7 +28,7 @@ use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
-use tidemill_types::{ByteSize, Error, FunctionName, Result};
+use tidemill_types::{ByteSize, Error, FunctionName, Result, Timestamp};
 use tidemill_wasm::Sandbox;
 use tokio::sync::broadcast;
 
@@ -41,6 +47,8 @@ pub struct Settings {
     pub maxima: Maxima,
     /// How long compiling a component may take.
     pub compile_time: Duration,
+    /// Folder for the state of replays; what is in it goes at a start.
+    pub replay_dir: PathBuf,
 }
 
 impl Default for Settings {
@@ -52,6 +60,7 @@ impl Default for Settings {
             idle: Duration::from_secs(30),
             maxima: Maxima::default(),
             compile_time: Duration::from_secs(60),
+            replay_dir: PathBuf::from("tidemill-data/replay"),
         }
     }
 }
@@ -68,6 +77,17 @@ pub struct Deploy {
     /// Overrides the manifest's start.
     pub start: Option<Start>,
     /// What happens to the state of an earlier version.
+    pub state: KeepState,
+    /// Only check and report.
+    pub dry_run: bool,
+}
+
+/// A request to go back to an earlier version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rollback {
+    /// Number of the version.
+    pub version: u32,
+    /// What happens to state.
     pub state: KeepState,
     /// Only check and report.
     pub dry_run: bool,
@@ -99,12 +119,39 @@ pub struct Deployed {
     pub compile_ms: u64,
     /// Whether anything changed; the same digest and manifest again change nothing.
     pub changed: bool,
+    /// The version it went back to.
+    pub rollback_of: Option<u32>,
+    /// What changed, or would.
+    pub plan: Plan,
+}
+
+/// A version that is kept.
+#[derive(Clone, Debug)]
+pub struct VersionReport {
+    /// Its number.
+    pub version: u32,
+    /// `sha256:…`.
+    pub digest: String,
+    /// Bytes of the component.
+    pub bytes: usize,
+    /// Interfaces it imports.
+    pub imports: Vec<String>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// When it was put in force; unknown for those of a host before versions were kept.
+    pub deployed: Option<Timestamp>,
+    /// The version it went back to, if it was a rollback.
+    pub rollback_of: Option<u32>,
+    /// Whether it began without the state of the one before.
+    pub reset: bool,
+    /// Whether it is in force.
+    pub in_force: bool,
 }
 
 /// All functions of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Processor {
@@ -143,6 +190,7 @@ impl Processor {
             random,
             pool,
             metrics,
+            aside: None,
             applying: RwLock::default(),
         };
         let inner = Inner::open(settings, Arc::new(parts)).await?;
@@ -160,6 +208,39 @@ impl Processor {
     /// `invalid-component`, `invalid-manifest`, `unknown-topic` (an input), `cycle`, `topic-exists`.
     pub async fn deploy(&self, deploy: Deploy) -> Result<Deployed> {
         deploying::deploy(&self.inner, deploy).await
+    }
+
+    /// Goes back to an earlier version: deploys what it was under a new number, from where the function
+    /// stands. Everything is checked as for a deployment.
+    ///
+    /// # Errors
+    /// `function-not-found`, `version-not-found`; as [`Processor::deploy`].
+    pub async fn rollback(&self, name: &str, rollback: Rollback) -> Result<Deployed> {
+        deploying::rollback(&self.inner, name, rollback).await
+    }
+
+    /// The versions of a function that are kept, the newest first.
+    ///
+    /// # Errors
+    /// `function-not-found`, `journal-failed`.
+    pub async fn versions(&self, name: &str) -> Result<Vec<VersionReport>> {
+        let (name, record) = self.inner.existing(name)?;
+        let kept = version::kept(&self.inner.parts, &name, &record)?;
+        self.inner.parts.settled().await?;
+        let report = |(number, version): (u32, Version)| {
+            Ok(VersionReport {
+                version: number,
+                manifest: Manifest::resolve(None, Some(&version.manifest), &name)?,
+                digest: version.digest,
+                bytes: version.bytes,
+                imports: version.imports,
+                deployed: version.deployed.map(Timestamp::from_micros),
+                rollback_of: version.rollback_of,
+                reset: version.reset,
+                in_force: number == record.version,
+            })
+        };
+        kept.into_iter().rev().map(report).collect()
     }
 
     /// All functions by name. What they say is durable, and outputs up to their positions can be read.
@@ -329,6 +410,52 @@ impl Processor {
         let parts = &self.inner.parts;
         self.inner
             .with(name, |function| Slot::find(parts, function, slot))?
+    }
+
+    /// Dead letters of a function.
+    ///
+    /// # Errors
+    /// `function-not-found`; `Unavailable` when they can't be read.
+    pub async fn dead_letters(&self, name: &str, query: &LetterQuery) -> Result<LetterPage> {
+        let page = self.letters(name)?.page(query).await?;
+        self.inner.parts.settled().await?;
+        Ok(page)
+    }
+
+    /// One dead letter.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`.
+    pub async fn dead_letter(&self, name: &str, place: LetterPlace) -> Result<DeadLetter> {
+        let letter = self.letters(name)?.one(place).await?;
+        self.inner.parts.settled().await?;
+        Ok(letter)
+    }
+
+    /// Puts dead letters back to the function, and to no other, each once; durable when it returns.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`, `too-scattered`, `parked-full`.
+    pub async fn redrive(&self, name: &str, chosen: Chosen) -> Result<Dealt> {
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        // To its end, whoever stops waiting for it: the function's tasks stand meanwhile.
+        let put = tokio::spawn(async move { letters::redrive(&inner, &name, chosen).await });
+        put.await
+            .map_err(|_| Error::internal("putting dead letters back panicked"))?
+    }
+
+    /// Says of dead letters that nothing will be done with them; durable when it returns.
+    ///
+    /// # Errors
+    /// `function-not-found`, `dead-letter-not-found`, `too-scattered`.
+    pub async fn discard(&self, name: &str, chosen: Chosen) -> Result<Dealt> {
+        letters::discard(&self.inner, name, chosen).await
+    }
+
+    fn letters(&self, name: &str) -> Result<Letters> {
+        let parts = &self.inner.parts;
+        self.inner
+            .with(name, |function| Letters::find(parts, function))?
     }
 
     /// Functions that read a topic or write it, by name (a topic in use isn't deleted).

@@ -4,6 +4,7 @@
 //! for committed positions is `function × 4 + role`: role 0 is the main task, role 1 repartitions.
 
 use crate::Manifest;
+use crate::deployment::Deployment;
 use crate::manifest::SlotKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -126,6 +127,15 @@ impl Record {
             .iter()
             .map(|slot| number(&slot.name))
             .collect()
+    }
+
+    /// Where to start in a deployment's topics is decided.
+    pub(crate) fn start_in(&mut self, deployment: &Deployment) {
+        for topic in [Some(&deployment.input), deployment.by_key.as_ref()] {
+            if let Some(topic) = topic.filter(|topic| !self.started.contains(&topic.id.0)) {
+                self.started.push(topic.id.0);
+            }
+        }
     }
 
     /// Whether where to start in a topic has been decided.

@@ -4,10 +4,10 @@ use crate::Manifest;
 use bytes::Bytes;
 use tidemill_types::{FunctionName, Timestamp};
 
-/// Conserved: `in = filtered + skipped + dead_lettered + late + effective` over committed events.
+/// Conserved at every moment: `in = filtered + skipped + dead_lettered + late + effective + retrying`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Events read and committed.
+    /// Events taken up; one that was a dead letter counts again when it is put back.
     pub events_in: u64,
     /// Events emitted.
     pub emitted: u64,
@@ -23,8 +23,10 @@ pub struct Counts {
     pub effective: u64,
     /// Offsets that were taken away, by retention or by somebody, before they were read; not part of `in`.
     pub cut_off: u64,
-    /// Events being retried at this moment.
+    /// Events that wait at this moment to be tried again, or behind one of their key that does.
     pub retrying: u64,
+    /// Of those taken up, the ones that had been dead letters and were put back.
+    pub redriven: u64,
     /// Timers that had their turn; not part of `in`.
     pub timers: u64,
     /// Those of them that became dead letters; not part of `dead_lettered`.
@@ -32,20 +34,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The counts that are kept with a position, in the order of the note.
-    pub(crate) fn kept(&self) -> [u64; 8] {
-        [
-            self.events_in,
-            self.emitted,
-            self.filtered,
-            self.skipped,
-            self.dead_lettered,
-            self.late,
-            self.effective,
-            self.cut_off,
-        ]
-    }
-
     /// The sum of two tasks' counts.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
@@ -58,15 +46,34 @@ impl Counts {
             effective: self.effective + other.effective,
             cut_off: self.cut_off + other.cut_off,
             retrying: self.retrying + other.retrying,
+            redriven: self.redriven + other.redriven,
             timers: self.timers + other.timers,
             timers_dead_lettered: self.timers_dead_lettered + other.timers_dead_lettered,
         }
     }
 
-    /// Whether every event read has exactly one fate.
+    /// What was done since the counts were `base`: events that waited then count as taken up.
+    pub(crate) fn since(self, base: Self) -> Self {
+        Self {
+            events_in: self.events_in - base.events_in + base.retrying,
+            emitted: self.emitted - base.emitted,
+            filtered: self.filtered - base.filtered,
+            skipped: self.skipped - base.skipped,
+            dead_lettered: self.dead_lettered - base.dead_lettered,
+            late: self.late - base.late,
+            effective: self.effective - base.effective,
+            cut_off: self.cut_off - base.cut_off,
+            retrying: self.retrying,
+            redriven: self.redriven - base.redriven,
+            timers: self.timers - base.timers,
+            timers_dead_lettered: self.timers_dead_lettered - base.timers_dead_lettered,
+        }
+    }
+
+    /// Whether every event taken up has exactly one fate, or waits for it.
     pub(crate) fn conserved(&self) -> bool {
-        self.events_in
-            == self.filtered + self.skipped + self.dead_lettered + self.late + self.effective
+        let fates = self.filtered + self.skipped + self.dead_lettered + self.late + self.effective;
+        self.events_in == fates + self.retrying
     }
 }
 
@@ -106,6 +113,8 @@ pub struct FunctionReport {
     pub tasks: Vec<TaskReport>,
     /// Counts over all versions.
     pub counts: Counts,
+    /// Counts of the version in force: what an earlier one left waiting was taken up by it.
+    pub version_counts: Counts,
 }
 
 /// One task.
@@ -125,6 +134,8 @@ pub struct TaskReport {
     pub lag_seconds: f64,
     /// Offsets that were taken away before it read them.
     pub cut_off: u64,
+    /// Events that wait to be tried again, or behind one of their key that does.
+    pub retrying: u64,
     /// Its watermark, if it has one.
     pub watermark: Option<Timestamp>,
     /// Timers that are set; unknown while it doesn't run.

@@ -223,7 +223,7 @@ impl Slot {
     }
 }
 
-/// By partition, up to when values have expired for every event that is still to come.
+/// By partition, up to when values have expired for every event that is still to come, parked ones too.
 pub(crate) fn expired(
     parts: &Parts,
     function: &Function,
@@ -235,8 +235,15 @@ pub(crate) fn expired(
     let now = |position: &tidemill_log::Position| {
         let note = Note::decode(&position.note).unwrap_or_default();
         match clock {
-            Clock::Event => note.watermark_micros(disorder),
-            Clock::Processing => note.processing.map_or(i64::MIN, Timestamp::micros),
+            Clock::Event => {
+                let floor = note.floor.map_or(i64::MAX, |floor| floor.watermark);
+                note.watermark_micros(disorder).min(floor)
+            }
+            Clock::Processing => {
+                let floor = note.floor.map_or(i64::MAX, |floor| floor.received.micros());
+                let reached = note.processing.map_or(i64::MIN, Timestamp::micros);
+                reached.min(floor)
+            }
         }
     };
     positions

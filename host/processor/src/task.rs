@@ -3,10 +3,12 @@
 //! the driver as a [`Slice`].
 
 pub(crate) mod driver;
+mod failing;
 mod firing;
 mod instance;
 mod invoke;
 mod keeping;
+mod parking;
 mod repartition;
 mod skipped;
 mod transaction;
@@ -16,9 +18,9 @@ use crate::attempts::Next;
 use crate::deployment::Deployment;
 use crate::effects::Desk;
 use crate::function_log::FunctionLog;
-use crate::manifest::Exhausted;
 use crate::measure::Meter;
 use crate::note::Note;
+use crate::parked::Parked;
 use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::pointer::Pointer;
@@ -26,6 +28,7 @@ use crate::record::Role;
 use crate::timers::Timers;
 use crate::usage::Kept;
 use firing::Turned;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,7 +36,7 @@ use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
 use tidemill_state::{Missing, Scope};
 use tidemill_types::{Error, PartitionId};
-use transaction::{Prepared, Then};
+use transaction::Prepared;
 
 /// How long a slice may last before another task has its turn.
 const BUDGET: Duration = Duration::from_millis(4);
@@ -54,7 +57,7 @@ pub(crate) enum Slice {
     /// The next events aren't in memory: read them and hand them to [`Task::fetched`].
     Read,
     /// These values of state aren't in memory: load them.
-    Load(Vec<Missing>),
+    Load(Scope, Vec<Missing>),
     /// The task's timers aren't known yet: read them and hand them to [`Task::timers_read`].
     Timers,
     /// There is no room for an instance of so many pages: wait for it and hand it to [`Task::granted`].
@@ -62,6 +65,8 @@ pub(crate) enum Slice {
     /// How much state there is isn't known, or is in doubt (true): count it and hand it to
     /// [`Task::measured`].
     Measure(bool),
+    /// What the task has parked isn't known yet: read it and hand it to [`Task::parked_read`].
+    Parked,
     /// State can't be read now: wait, then go on.
     Storage(Error),
     /// Too much is in flight: wait for room.
@@ -78,6 +83,7 @@ pub(crate) enum Slice {
 #[derive(Default)]
 pub(crate) struct View {
     retrying: Mutex<Option<String>>,
+    parked: Mutex<Option<String>>,
     /// One more than there are; 0: not known yet.
     timers: AtomicU64,
 }
@@ -100,6 +106,18 @@ impl View {
             .clone()
     }
 
+    /// Why an event was parked last, if one was.
+    pub(crate) fn parked(&self) -> Option<String> {
+        self.parked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set_parked(&self, why: String) {
+        *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
     fn set(&self, why: Option<String>) {
         *self.retrying.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
@@ -116,8 +134,10 @@ pub(crate) struct Task {
     /// Events that were fetched from storage and wait for their turn.
     ahead: Option<Read>,
     pending: Option<Pending>,
-    /// Events that wait while timers take their turn.
-    parked: Option<Pending>,
+    /// What waits while parked events or timers are in front, the next last.
+    behind: Vec<Pending>,
+    /// What is parked, once it is known.
+    parked: Option<Parked>,
     /// Timers that are set, once they are known.
     timers: Option<Timers>,
     /// How much state there is, once it is known.
@@ -163,7 +183,11 @@ impl Task {
                 .as_deref()
                 .map(Pointer::new),
         };
-        let meter = parts.metrics.of(&deployment.name);
+        let note = note.taken_up_by(deployment.version);
+        let mut meter = parts.metrics.of(&deployment.name, deployment.version);
+        if role == Role::Main {
+            meter.waiting(note.shown().retrying);
+        }
         let guest = invoke::Guest::new(&parts, &deployment, at.partition);
         Self {
             parts,
@@ -174,6 +198,7 @@ impl Task {
             note,
             ahead: None,
             pending: None,
+            behind: Vec::new(),
             parked: None,
             timers: None,
             kept: None,
@@ -211,7 +236,7 @@ impl Task {
             return Some(Slice::Measure(false));
         }
         let Some(pending) = &self.pending else {
-            if let Some(turn) = self.fire(None) {
+            if let Some(turn) = self.unpark().or_else(|| self.fire(None)) {
                 return turn.slice();
             }
             return match self.next_batch() {
@@ -221,25 +246,34 @@ impl Task {
         };
         match pending.attempts.next() {
             Next::Done => {
-                self.pending = self.parked.take();
+                self.pending = self.behind.pop();
                 None
             }
-            Next::Wait { failures } => {
-                let cause = pending.cause.as_ref();
-                let why = cause.map_or("", |cause| cause.error.as_str());
-                self.view
-                    .set(Some(format!("try {} failed: {why}", failures)));
-                Some(Slice::Pause(self.backoff(failures)))
+            Next::Wait { failures } => self.wait(failures),
+            Next::GiveUp { row, attempts } => {
+                let before = pending.fired(row).map_or(0, |fired| fired.attempts);
+                self.give_up(row, before.saturating_add(attempts))
             }
-            Next::GiveUp { row, attempts } => self.give_up(row, attempts),
             Next::Run { rows, attempt } => match self.role {
-                Role::Main => match self.fire(Some(rows.start)) {
-                    Some(turn) => turn.slice(),
-                    None => self.invoke(self.before_timers(rows), attempt),
-                },
+                Role::Main => self.run(rows, attempt),
                 Role::Repartition => self.repartition(rows),
             },
         }
+    }
+
+    /// Runs the function on some rows, after what comes before them.
+    fn run(&mut self, rows: Range<usize>, attempt: u32) -> Option<Slice> {
+        let before = self.unpark().or_else(|| self.fire(Some(rows.start)));
+        if let Some(turn) = before {
+            return turn.slice();
+        }
+        let rows = self.before_timers(self.at_once(rows));
+        if rows.is_empty() {
+            return Some(self.wait_for_room());
+        }
+        let fired = self.pending.as_ref().and_then(|at| at.fired(rows.start));
+        let before = fired.map_or(0, |fired| fired.attempts);
+        self.invoke(rows, before.saturating_add(attempt))
     }
 
     /// The next batch, if its events are in memory.
@@ -252,7 +286,7 @@ impl Task {
             }
             return Some(read);
         }
-        self.parts.log.read_ahead(self.at, self.position, limit)
+        self.parts.read_ahead(self.at, self.position, limit)
     }
 
     /// Takes events that were fetched: more than a batch, so that a file is opened and a page unpacked
@@ -273,21 +307,19 @@ impl Task {
                     .fire_by_clock()
                     .map_or(Some(Slice::Idle), Turned::slice);
             }
-            // Compaction left nothing up to there.
-            self.pass_over(read.next, self.note);
+            // Compaction left nothing up to there, nor of what failed.
+            let front = self.note.front.filter(|front| front.is_timer);
+            self.pass_over(read.next, Note { front, ..self.note });
             return None;
         }
         let by_key = self.role == Role::Main && self.deployment.by_key.is_some();
         let most = self.deployment.manifest.retry.attempts;
-        self.pending = Some(Pending::new(read, by_key, most));
-        None
-    }
-
-    /// The pause that was asked for is over.
-    pub(crate) fn waited(&mut self) {
-        if let Some(pending) = &mut self.pending {
-            pending.attempts.waited();
+        let mut pending = Pending::new(read, by_key, most);
+        if let Some(front) = self.note.front.filter(|front| !front.is_timer) {
+            pending.attempts.resume(front.failures);
         }
+        self.pending = Some(pending);
+        None
     }
 
     /// Where it reads.
@@ -298,6 +330,11 @@ impl Task {
     /// Next offset to read.
     pub(crate) fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Its totals.
+    pub(crate) fn note(&self) -> Note {
+        self.note
     }
 
     /// Whose state it changes.
@@ -348,41 +385,13 @@ impl Task {
         self.view.set(Some(why));
     }
 
-    /// The pause after so many failures: doubled each time, up to the longest, half of it by chance.
-    fn backoff(&self, failures: u32) -> Duration {
-        let retry = &self.deployment.manifest.retry;
-        let doubled = retry
-            .backoff_least
-            .saturating_mul(1 << (failures - 1).min(30));
-        let longest = doubled.min(retry.backoff_most);
-        let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
-        Duration::from_micros(micros - self.parts.random.below(micros / 2 + 1))
-    }
-
-    /// Nothing helped the row at the front: it gets the fate its function's policy says.
-    fn give_up(&mut self, row: usize, attempts: u32) -> Option<Slice> {
-        let pending = self.pending.as_ref()?;
-        let exhausted = self.deployment.manifest.retry.exhausted;
-        if exhausted == Exhausted::Stop {
-            let error = pending
-                .cause
-                .as_ref()
-                .map_or("", |cause| cause.error.as_str());
-            let place = self.place(row);
-            return Some(Slice::Stop(format!(
-                "{place} failed {attempts} times, at last with: {error}"
-            )));
-        }
-        let letter = exhausted == Exhausted::DeadLetter;
-        let effects = self.desk().given_up(pending, row, attempts, letter);
-        self.prepare(effects, row..row + 1, Then::Go)
-    }
-
     fn desk(&self) -> Desk<'_> {
         Desk {
             deployment: &self.deployment,
             partition: self.at.partition,
             note: self.note,
+            parked: self.parked(),
+            now: self.parts.clock.now(),
         }
     }
 

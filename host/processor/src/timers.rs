@@ -1,6 +1,7 @@
 //! The order of a task's timers, in memory. What is set lies in the state store; this is rebuilt from it
 //! when the task starts.
 
+use crate::parked::Parked;
 use crate::stored::{StoredTimer, split_entry};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,29 +88,33 @@ impl Timers {
         }
     }
 
-    /// When the first of a time is due.
-    pub(crate) fn first(&self, clock: Clock) -> Option<i64> {
+    /// When the first of a time is due whose key has nothing parked.
+    pub(crate) fn first(&self, clock: Clock, parked: &Parked) -> Option<i64> {
         let turns = match clock {
             Clock::Event => &self.event,
             Clock::Processing => &self.processing,
         };
-        turns.first().map(|(due, ..)| *due)
-    }
-
-    /// Whether one takes its turn before an event that comes when the watermark and processing time are so.
-    pub(crate) fn come_before(&self, watermark: i64, processing: i64) -> bool {
-        let by = |clock, by| self.first(clock).is_some_and(|due| due <= by);
-        by(Clock::Event, watermark) || by(Clock::Processing, processing)
+        let mut free = turns.iter().filter(|(_, key, _)| !parked.holds(Some(key)));
+        free.next().map(|(due, ..)| *due)
     }
 
     /// The next ones whose turn it is: at most `most` of one time, and of each key one, so that what one of
-    /// them does to others of its key is done before theirs.
+    /// them does to others of its key is done before theirs. Those of a key that has events parked wait for
+    /// these as they would have if they hadn't failed: until the first at whose turn they are due.
     pub(crate) fn due(
         &self,
         watermark: i64,
         processing: i64,
         most: usize,
+        parked: &Parked,
     ) -> Option<(Clock, Vec<Turn>)> {
+        let waits = |clock: Clock, due: i64, key: &Bytes| {
+            let until = parked.first_of(key).map(|first| match clock {
+                Clock::Event => first.watermark,
+                Clock::Processing => first.received.micros(),
+            });
+            until.is_some_and(|until| due > until)
+        };
         let times = [
             (Clock::Event, &self.event, watermark),
             (Clock::Processing, &self.processing, processing),
@@ -118,8 +123,10 @@ impl Timers {
             let mut keys = BTreeSet::new();
             let due = turns
                 .iter()
+                .take_while(|(due, ..)| *due <= by)
+                .filter(|(due, key, _)| !waits(clock, *due, key))
                 .take(most)
-                .take_while(|(due, key, _)| *due <= by && keys.insert(key.clone()));
+                .take_while(|(_, key, _)| keys.insert(key.clone()));
             let due: Vec<Turn> = due.cloned().collect();
             (!due.is_empty()).then_some((clock, due))
         })
@@ -129,7 +136,10 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::note::Floor;
+    use crate::parked::{ParkedChange, Place};
     use crate::stored::entry_key;
+    use tidemill_types::Timestamp;
 
     fn set(key: &'static str, tag: &'static str, set: Option<(Clock, i64)>) -> TimerChange {
         TimerChange {
@@ -140,7 +150,7 @@ mod tests {
     }
 
     fn due(timers: &Timers, watermark: i64, processing: i64) -> Vec<String> {
-        let due = timers.due(watermark, processing, 10);
+        let due = timers.due(watermark, processing, 10, &Parked::default());
         let shown = due.map(|(clock, turns)| {
             let turn = |(due, key, tag): Turn| format!("{clock:?} {due} {key:?} {tag:?}");
             turns.into_iter().map(turn).collect()
@@ -176,7 +186,9 @@ mod tests {
             set("f", "z", None),
         ];
         assert_eq!(timers.len_after(&changes), 7);
-        assert!(timers.come_before(10, 0) && timers.come_before(0, 5) && !timers.come_before(9, 4));
+        let none = Parked::default();
+        assert_eq!(timers.first(Clock::Event, &none), Some(10));
+        assert_eq!(timers.first(Clock::Processing, &none), Some(5));
         assert_eq!(due(&timers, 9, 4), [""; 0]);
         assert_eq!(
             due(&timers, 25, 99),
@@ -188,6 +200,47 @@ mod tests {
         timers.apply(set("b", "y", None));
         assert_eq!(due(&timers, 19, 99), [r#"Processing 5 b"a" b"w""#]);
         assert_eq!(due(&timers, 99, 99).len(), 2);
+    }
+
+    #[test]
+    fn those_of_a_parked_key_wait_for_its_events() {
+        let mut timers = Timers::default();
+        let event = |due| Some((Clock::Event, due));
+        timers.apply(set("a", "early", event(10)));
+        timers.apply(set("a", "late", event(20)));
+        timers.apply(set("b", "x", event(30)));
+        timers.apply(set("a", "clock", Some((Clock::Processing, 6))));
+        let mut parked = Parked::default();
+        let parks = |number, watermark, received| ParkedChange {
+            number,
+            place: Some(Place {
+                key: Some("a".into()),
+                attempts: 1,
+                due: 0,
+                floor: Floor::new(watermark, Timestamp::from_micros(received)),
+                bytes: 0,
+            }),
+        };
+        parked.apply(parks(1, 15, 5));
+        parked.apply(parks(2, 25, 7));
+        assert_eq!(timers.first(Clock::Event, &parked), Some(30));
+        assert_eq!(timers.first(Clock::Processing, &parked), None);
+        let tags = |timers: &Timers, parked: &Parked| {
+            let due = timers.due(99, 99, 10, parked);
+            let tag = |(_, _, tag): Turn| String::from_utf8(tag.to_vec()).expect("text");
+            due.map_or_else(Vec::new, |(_, turns)| turns.into_iter().map(tag).collect())
+        };
+        assert_eq!(tags(&timers, &parked), ["early", "x"]);
+        timers.apply(set("a", "early", None));
+        timers.apply(set("b", "x", None));
+        assert_eq!(tags(&timers, &parked), [""; 0]);
+        parked.apply(ParkedChange {
+            number: 1,
+            place: None,
+        });
+        assert_eq!(tags(&timers, &parked), ["late"]);
+        timers.apply(set("a", "late", None));
+        assert_eq!(tags(&timers, &parked), ["clock"]);
     }
 
     #[test]

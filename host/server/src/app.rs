@@ -2,6 +2,7 @@
 
 use crate::budget::Budget;
 use crate::config::Http;
+use crate::ingest::Pointers;
 use crate::metrics::HttpMetrics;
 use crate::problem::{Answer, Problem};
 use crate::suggest::nearest;
@@ -30,6 +31,8 @@ pub(crate) struct App {
     pub(crate) counted: HttpMetrics,
     /// Cancelled when the host begins to stop: waiting requests end.
     pub(crate) stopping: Shutdown,
+    /// Pointers that topics' settings name.
+    pub(crate) pointers: Pointers,
     /// Which partition the next request's events without key go to.
     pub(crate) sticky: AtomicU32,
 }

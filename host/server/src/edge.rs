@@ -1,11 +1,13 @@
 //! Around every request: its number, its bounds, its problem's body, its metrics.
 
 use crate::app::App;
+use crate::ingest;
 use crate::problem::Problem;
 use crate::routes::route_of;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -22,13 +24,23 @@ pub(crate) async fn respond(
     request: Request<Body>,
 ) -> Response<Body> {
     let start = app.clock.elapsed();
-    let route = route_of(request.uri().path());
+    let appends_to = ingest::topic_of_append(&request).map(|name| app.topic(name));
+    let route = match &appends_to {
+        Some(_) => ingest::ROUTE,
+        None => route_of(request.uri().path()),
+    };
     let request_id = request_id(&app, request.headers());
     let answer = if header_bytes(request.headers()) + request.uri().path().len() > HEADER_BYTES {
         refuse(Problem::new(
             "headers-too-large",
             format!("the request's headers are larger than {HEADER_BYTES} bytes"),
         ))
+    } else if let Some(topic) = appends_to {
+        let answer = match topic {
+            Ok(topic) => ingest::append(&app, &topic, request).await,
+            Err(problem) => Err(problem),
+        };
+        answer.into_response()
     } else {
         match router.oneshot(request).await {
             Ok(answer) => answer,
@@ -46,7 +58,7 @@ pub(crate) async fn respond(
 }
 
 fn refuse(problem: Problem) -> Response<Body> {
-    axum::response::IntoResponse::into_response(Box::new(problem))
+    Box::new(problem).into_response()
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {

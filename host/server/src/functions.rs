@@ -1,10 +1,13 @@
 //! `/v1/functions`: deploy, list, describe, pause, resume, delete, look inside.
 
+mod letters;
 mod logs;
+mod replays;
 mod state;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod versions;
 mod view;
 
 use crate::app::{App, Shared, not_found};
@@ -19,8 +22,14 @@ use serde_json::{Value, json};
 use tidemill_processor::{Deploy, KeepState, Start};
 use tidemill_types::{Error, FunctionName, Result, Timestamp};
 
+pub(crate) use letters::{
+    LETTERS_QUERY, dead_letter, dead_letters, discard as discard_dead_letters,
+    redrive as redrive_dead_letters,
+};
 pub(crate) use logs::{LOGS_QUERY, LOGS_TYPES, logs};
+pub(crate) use replays::{cancel_replay, describe_replay, replay};
 pub(crate) use state::{STATE_QUERY, state};
+pub(crate) use versions::{ROLLBACK_QUERY, rollback, versions};
 
 /// Query parameters of a deployment.
 pub(crate) const PUT_QUERY: &[&str] = &["start", "state", "dry_run"];
@@ -84,10 +93,11 @@ fn start_of(text: &str) -> Result<Start> {
     match text {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),
+        "keep" => Ok(Start::Keep),
         time => time.parse::<Timestamp>().map(Start::At).map_err(|error| {
             Error::invalid(
                 error.code,
-                format!("write earliest, latest or a time: {}", error.detail),
+                format!("write earliest, latest, keep or a time: {}", error.detail),
             )
         }),
     }

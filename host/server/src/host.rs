@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::ingest::Pointers;
 use crate::metrics::HttpMetrics;
 use crate::serve::serve;
 use crate::telemetry::start_telemetry;
@@ -111,6 +112,7 @@ impl Parts {
             idle: config.functions.idle,
             maxima: config.functions.maxima,
             compile_time: config.functions.compile_time,
+            replay_dir: config.dir.join("replay"),
         };
         let processor = Processor::open(
             settings,
@@ -161,6 +163,7 @@ impl Parts {
             counted: HttpMetrics::new(&self.metrics),
             metrics: self.metrics.clone(),
             stopping: Shutdown::new(),
+            pointers: Pointers::default(),
             sticky: AtomicU32::new(0),
         });
         let stop = shutdown.child_token();

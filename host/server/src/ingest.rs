@@ -19,7 +19,7 @@ mod typed;
 
 pub(crate) use answer::ack_name;
 pub(crate) use letters::dead_letter_topic;
-pub(crate) use pointer::Pointer;
+pub(crate) use pointer::{Pointer, Pointers};
 pub(crate) use terms::HEADERS;
 
 use crate::app::{App, Shared};
@@ -27,6 +27,7 @@ use crate::body::{self, BodyReader, Encoding, Patience, content_length, decompre
 use crate::problem::Answer;
 use answer::{Landed, accepted, refused};
 use axum::extract::{Path, Request, State};
+use axum::http::Method;
 use letters::Letters;
 use packed::Front;
 use plan::{Form, Plan};
@@ -48,11 +49,28 @@ pub(crate) const TYPES: &[&str] = &[
 /// NDJSON of known length up to this is appended as a whole; longer or unknown ones in chunks.
 const WHOLE_LINES_BYTES: usize = 4 << 20;
 
+/// The address of appends.
+pub(crate) const ROUTE: &str = "/v1/topics/{topic}/events";
+
 /// Appends the events of a request.
 pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: Request) -> Answer {
     let topic = app.topic(&name)?;
+    append(&app, &topic, request).await
+}
+
+/// The topic that a request appends to, if its path says so without anything to decode: most requests
+/// are of this kind, and finding their way through the router costs as much as reading a small event.
+pub(crate) fn topic_of_append(request: &Request) -> Option<&str> {
+    let path = request.uri().path();
+    let name = path.strip_prefix("/v1/topics/")?.strip_suffix("/events")?;
+    let is_plain = !name.is_empty() && !name.bytes().any(|byte| matches!(byte, b'/' | b'%'));
+    (is_plain && request.method() == Method::POST).then_some(name)
+}
+
+/// Appends the events of a request to a topic.
+pub(crate) async fn append(app: &App, topic: &Topic, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let mut plan = Plan::of(&app, &topic, &parts)?;
+    let mut plan = Plan::of(app, topic, &parts)?;
     let length = content_length(&parts.headers);
     let streamed = matches!(plan.form, Form::Lines(_))
         && plan.terms.is_none()
@@ -62,7 +80,7 @@ pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: 
     if let (true, Form::Lines(each)) = (streamed, plan.form) {
         let reader =
             BodyReader::new(body, app.clock.clone(), Patience::Pause(wait)).counted(&app.arriving);
-        return stream::append(&app, &topic, plan.intake, each, reader).await;
+        return stream::append(app, topic, plan.intake, each, reader).await;
     }
     let most = app.http.body_bytes.as_usize();
     if length.is_some_and(|length| length > most) {
@@ -70,7 +88,7 @@ pub(crate) async fn post(State(app): Shared, Path(name): Path<String>, request: 
     }
     let reader =
         BodyReader::new(body, app.clock.clone(), Patience::Whole(wait)).counted(&app.arriving);
-    whole(&app, &topic, &mut plan, reader, length).await
+    whole(app, topic, &mut plan, reader, length).await
 }
 
 /// Appends a body as one frame.

@@ -2,7 +2,7 @@
 
 use crate::app::{App, Shared};
 use crate::body::json_answer;
-use crate::problem::{Answer, PAGES, Page, Problem, page};
+use crate::problem::{Answer, Page, Problem, page, pages};
 use crate::query::Params;
 use crate::routes::{OPERATIONS, Operation};
 use crate::suggest::nearest;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// Lists the error codes.
 pub(crate) async fn errors(RawQuery(query): RawQuery) -> Answer {
     Params::read(query.as_deref(), &[])?;
-    let all: Vec<Value> = PAGES.iter().map(page_json).collect();
+    let all: Vec<Value> = pages().map(page_json).collect();
     Ok(json_answer(StatusCode::OK, &json!({"errors": all})))
 }
 
@@ -24,7 +24,7 @@ pub(crate) async fn error(Path(code): Path<String>, RawQuery(query): RawQuery) -
     match page(&code) {
         Some(page) => Ok(json_answer(StatusCode::OK, &page_json(page))),
         None => {
-            let near = nearest(&code, PAGES.iter().map(|page| page.code));
+            let near = nearest(&code, pages().map(|page| page.code));
             Err(Problem::because(
                 "error-not-found",
                 crate::app::not_found("error code", &code, near),
@@ -121,7 +121,7 @@ pub(crate) fn document() -> Value {
             "required": ["type", "title", "status", "code", "detail", "retryable", "no_side_effects", "request_id"],
             "properties": {
                 "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
-                "code": {"enum": PAGES.iter().map(|page| page.code).collect::<Vec<_>>()},
+                "code": {"enum": pages().map(|page| page.code).collect::<Vec<_>>()},
                 "detail": {"type": "string"}, "retryable": {"type": "boolean"}, "no_side_effects": {"type": "boolean"},
                 "request_id": {"type": "string"}
             }

@@ -4,7 +4,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pages::{PAGES, Page, page};
+pub(crate) use pages::{Page, all as pages, page};
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};

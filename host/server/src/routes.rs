@@ -92,7 +92,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         headers: ingest::HEADERS,
         ..operation(
             "post",
-            "/v1/topics/{topic}/events",
+            ingest::ROUTE,
             "Appends events; answers when they are durable.",
             ingest::QUERY,
             ingest::TYPES,
@@ -164,6 +164,46 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         JSON,
     ),
     operation(
+        "post",
+        "/v1/functions/{function}/rollback",
+        "Goes back to an earlier version.",
+        functions::ROLLBACK_QUERY,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/versions",
+        "The versions of a function that are kept.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/replay",
+        "Begins to run a function over stored events once more.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/replay/{id}",
+        "How far a replay is, and what it came to.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "delete",
+        "/v1/functions/{function}/replay/{id}",
+        "Asks a replay to stop.",
+        NOTHING,
+        NOTHING,
+        NOTHING,
+    ),
+    operation(
         "get",
         "/v1/functions/{function}/state",
         "State of one key, or the entries of a slot.",
@@ -178,6 +218,38 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         functions::LOGS_QUERY,
         NOTHING,
         functions::LOGS_TYPES,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/dead-letters",
+        "Dead letters of a function.",
+        functions::LETTERS_QUERY,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "get",
+        "/v1/functions/{function}/dead-letters/{letter}",
+        "One dead letter, by partition:offset.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/dead-letters/redrive",
+        "Puts dead letters back to the function, each once.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/dead-letters/discard",
+        "Says of dead letters that nothing will be done with them.",
+        NOTHING,
+        JSON,
+        JSON,
     ),
     operation(
         "get",
@@ -242,7 +314,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
                 .delete(topics::remove),
         )
         .route("/v1/topics/{topic}/stats", get(topics::stats))
-        .route("/v1/topics/{topic}/events", topic_events)
+        .route(ingest::ROUTE, topic_events)
         .route("/v1/functions", get(functions::list))
         .route(
             "/v1/functions/{function}",
@@ -253,8 +325,37 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         )
         .route("/v1/functions/{function}/pause", post(functions::pause))
         .route("/v1/functions/{function}/resume", post(functions::resume))
+        .route(
+            "/v1/functions/{function}/rollback",
+            post(functions::rollback),
+        )
+        .route(
+            "/v1/functions/{function}/versions",
+            get(functions::versions),
+        )
+        .route("/v1/functions/{function}/replay", post(functions::replay))
+        .route(
+            "/v1/functions/{function}/replay/{id}",
+            get(functions::describe_replay).delete(functions::cancel_replay),
+        )
         .route("/v1/functions/{function}/state", get(functions::state))
         .route("/v1/functions/{function}/logs", get(functions::logs))
+        .route(
+            "/v1/functions/{function}/dead-letters",
+            get(functions::dead_letters),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/{letter}",
+            get(functions::dead_letter),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/redrive",
+            post(functions::redrive_dead_letters),
+        )
+        .route(
+            "/v1/functions/{function}/dead-letters/discard",
+            post(functions::discard_dead_letters),
+        )
         .route("/v1/errors", get(operations::errors))
         .route("/v1/errors/{code}", get(operations::error))
         .route("/v1/openapi.json", get(operations::openapi))
@@ -292,6 +393,34 @@ pub(crate) fn route_of(path: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_append_is_told_from_its_path() {
+        let ask = |method: &str, path: &str| {
+            let request = axum::http::Request::builder().method(method).uri(path);
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            ingest::topic_of_append(&request).map(str::to_owned)
+        };
+        for (path, topic) in [
+            ("/v1/topics/orders/events", Some("orders")),
+            ("/v1/topics/orders/events?key=a/b", Some("orders")),
+            ("/v1/topics/events/events", Some("events")),
+            ("/v1/topics/or%64ers/events", None),
+            ("/v1/topics/a/b/events", None),
+            ("/v1/topics//events", None),
+            ("/v1/topics/events", None),
+            ("/v1/topics/orders/events/", None),
+            ("/v1/topics/orders/stats", None),
+        ] {
+            assert_eq!(ask("POST", path).as_deref(), topic, "{path:?}");
+            assert_eq!(ask("GET", path), None, "{path:?}");
+            let path = path.split('?').next().unwrap_or_default();
+            assert!(
+                topic.is_none() || route_of(path) == ingest::ROUTE,
+                "{path:?}"
+            );
+        }
+    }
 
     #[test]
     fn paths_have_bounded_labels() {

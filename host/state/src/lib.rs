@@ -6,6 +6,7 @@ mod behind;
 mod cells;
 mod changes;
 mod engine;
+mod frozen;
 mod keys;
 mod list;
 mod live;
@@ -22,4 +23,5 @@ mod tests;
 pub const ORDERED_SLOTS: u16 = 1 << 15;
 
 pub use changes::{Change, Changes, ChangesReader, Scope};
+pub use frozen::{Frozen, FrozenValue};
 pub use store::{Intent, Missing, Reader, Settings, Stats, Store};

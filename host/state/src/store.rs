@@ -6,7 +6,7 @@ use crate::engine::{Engine, Place};
 use crate::list::{Query, list};
 use crate::live::Part;
 use crate::writer::Writer;
-use crate::{Scope, snapshot};
+use crate::{Frozen, Scope, snapshot};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -292,6 +292,16 @@ impl Store {
                 format!("{path} exists already and isn't ours: take another nonce"),
             )),
         }
+    }
+
+    /// Everything as of the durable commit, read at leisure while work goes on. Blocks, for what waits
+    /// to be written back is written before.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be read or written.
+    pub fn frozen(&self) -> Result<Frozen> {
+        let (view, commit) = self.inner.engine.freeze()?;
+        Ok(Frozen::new(view, commit))
     }
 
     /// Live entries of a slot in key order, from `after` (exclusive) on, memory and store merged. Blocks.

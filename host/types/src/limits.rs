@@ -40,3 +40,7 @@ pub const ENTRY_KEY_BYTES: usize = 4 << 10;
 pub const SCAN_BYTES: usize = 256 << 10;
 /// Most timers of one task: their order is kept in memory, about 200 bytes each.
 pub const TIMERS: usize = 1_000_000;
+/// Most parked events of one task: their order is kept in memory, about 300 bytes and the key each.
+pub const PARKED_EVENTS: usize = 10_000;
+/// Most bytes of parked events of one task, which are part of the state's snapshots.
+pub const PARKED_BYTES: usize = 32 << 20;

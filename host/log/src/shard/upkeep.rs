@@ -18,12 +18,9 @@ impl Shard {
         Ticket::again(earlier, (!from_memory).then(|| self.durable()))
     }
 
-    /// Makes the next file ready once half of the current one is used, so that switching never waits.
+    /// Makes the next file ready, so that switching doesn't wait.
     pub(crate) fn prepare_file(&self) {
-        let used = self.flusher().writer.used();
-        if used > self.pool.room() / 2
-            && let Err(error) = self.pool.prepare()
-        {
+        if let Err(error) = self.pool.prepare() {
             tracing::warn!(%error, "the next journal file isn't ready ahead");
         }
     }
@@ -119,9 +116,11 @@ impl Shard {
         self.fail(&mut flusher, &stopped());
     }
 
-    /// Whether a new file is needed soon.
-    pub(crate) fn file_is_half_used(&self) -> bool {
-        self.flusher().writer.used() > self.pool.room() / 2
+    /// Number of the current file once half of it is used: a new one is needed soon.
+    pub(crate) fn half_used_file(&self) -> Option<u64> {
+        let flusher = self.flusher();
+        let is_half_used = flusher.writer.used() > self.pool.room() / 2;
+        is_half_used.then(|| flusher.writer.file().number)
     }
 
     /// Waits a while, or until the log is closing; then what has no space is given up.

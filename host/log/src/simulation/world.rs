@@ -175,7 +175,9 @@ impl World {
             28 => self.keep(),
             29 if self.pick(3) == 0 => self.delete_topic(),
             _ => {
-                self.shard().prepare_file();
+                if self.shard().half_used_file().is_some() {
+                    self.shard().prepare_file();
+                }
                 self.check()
             }
         }

@@ -2,20 +2,20 @@
 
 use crate::KeepState;
 use crate::deployment::{by_key_topic, dead_letter_topic, limits};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, SlotSpec};
 use crate::nearest::did_you_mean;
 use crate::processor::Inner;
 use crate::record::Record;
 use crate::topology::{Flow, cycle};
+use crate::version;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_log::Topic;
-use tidemill_types::{Error, ErrorKind, Result, TopicName};
+use tidemill_types::{Error, ErrorKind, FunctionName, Result, TopicName};
 use tidemill_wasm::{Component, HostServices, MapScan};
 
 /// A deployment that may go ahead.
 pub(crate) struct Checked {
-    pub(crate) component: Component,
-    pub(crate) manifest: Manifest,
     pub(crate) input: Arc<Topic>,
 }
 
@@ -25,25 +25,38 @@ pub(crate) struct Checked {
 /// `invalid-manifest`, `unknown-topic`, `cycle`, `topic-exists`, `invalid-component`.
 pub(crate) async fn check(
     inner: &Inner,
-    component: Component,
-    manifest: Manifest,
+    component: &Component,
+    manifest: &Manifest,
     before: Option<&Record>,
     state: KeepState,
 ) -> Result<Checked> {
-    inner.settings.maxima.check(&manifest)?;
-    let input = input(inner, &manifest)?;
-    own_topics(inner, &manifest, before)?;
-    same_key(&manifest, before)?;
-    if state == KeepState::Keep {
-        same_state(&manifest, before)?;
+    inner.settings.maxima.check(manifest)?;
+    let input = input(inner, manifest)?;
+    own_topics(inner, manifest, before)?;
+    same_key(manifest, before)?;
+    if state == KeepState::Keep
+        && let Some(before) = before
+    {
+        same_state(inner, manifest, before)?;
     }
-    no_cycle(inner, &manifest)?;
-    starts(inner, &component, &manifest).await?;
-    Ok(Checked {
-        component,
-        manifest,
-        input,
-    })
+    no_cycle(inner, manifest)?;
+    starts(inner, component, manifest).await?;
+    Ok(Checked { input })
+}
+
+/// What was read already may be read again only by a function that remembers nothing of it.
+///
+/// # Errors
+/// `invalid-start`.
+pub(super) fn may_move(manifest: &Manifest, state: KeepState) -> Result<()> {
+    let keeps = !manifest.slots.is_empty() || manifest.timers;
+    if !keeps || state == KeepState::Reset {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "invalid-start",
+        "the function has read already and remembers what it read; elsewhere it can start only with state=reset, which forgets all state (or leave start out, or say start=keep, to go on where it stands)",
+    ))
 }
 
 fn input(inner: &Inner, manifest: &Manifest) -> Result<Arc<Topic>> {
@@ -123,9 +136,9 @@ fn same_key(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
 }
 
 /// What lies in a slot can't be read as another kind, and its times not as another clock's.
-fn same_state(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
-    let Some(record) = before else { return Ok(()) };
-    let before = Manifest::resolve(None, Some(&record.manifest), &manifest.name)?;
+/// Slots that the version in force doesn't have still lie there as the last one that had them left them.
+fn same_state(inner: &Inner, manifest: &Manifest, record: &Record) -> Result<()> {
+    let before = remembered(inner, record, &manifest.name)?;
     for slot in &manifest.slots {
         let place = format!("manifest, state.{}", slot.name);
         let refuse = |what: String| {
@@ -139,7 +152,7 @@ fn same_state(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
                 "{place}.ttl: the function's values don't say when they were written, for it was first deployed by an earlier host"
             ));
         }
-        let Some(old) = before.slots.iter().find(|old| old.name == slot.name) else {
+        let Some(old) = before.get(&slot.name) else {
             continue;
         };
         if old.kind != slot.kind {
@@ -155,6 +168,28 @@ fn same_state(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Every slot that may hold something, as the newest version that has it says it is.
+fn remembered(
+    inner: &Inner,
+    record: &Record,
+    name: &FunctionName,
+) -> Result<BTreeMap<String, SlotSpec>> {
+    let mut slots = BTreeMap::new();
+    for version in version::kept(&inner.parts, name, record)?.into_values() {
+        if version.reset {
+            slots.clear();
+        }
+        let manifest = Manifest::resolve(None, Some(&version.manifest), name)?;
+        slots.extend(
+            manifest
+                .slots
+                .into_iter()
+                .map(|slot| (slot.name.clone(), slot)),
+        );
+    }
+    Ok(slots)
 }
 
 fn no_cycle(inner: &Inner, manifest: &Manifest) -> Result<()> {

@@ -80,7 +80,7 @@ impl Desk<'_> {
                 changes.push_set(TIMERS, &[&place], &[&head, payload.unwrap_or_default()]);
                 effects.timers.push(change(key, tag, Some((clock, due))));
             }
-            Command::CancelTimer { tag } => self.gone(effects, key, tag),
+            Command::CancelTimer { tag } => self.forget(effects, key, tag),
         }
         Ok(())
     }
@@ -120,12 +120,12 @@ impl Desk<'_> {
     ) {
         for row in rows {
             let key = pending.key(row).unwrap_or_default();
-            self.gone(effects, key, pending.tag(row));
+            self.forget(effects, key, pending.tag(row));
             effects.turns += 1;
         }
     }
 
-    fn gone(&self, effects: &mut Effects, key: &[u8], tag: &[u8]) {
+    fn forget(&self, effects: &mut Effects, key: &[u8], tag: &[u8]) {
         effects.changes.push(Change::Delete {
             slot: TIMERS,
             key: &entry_key(key, tag),

@@ -2,7 +2,8 @@
 
 use super::fields::{Table, refuse};
 use super::{
-    Exhausted, InputSpec, Limits, Manifest, OutputSpec, Retry, SlotKind, SlotSpec, Start, Time,
+    Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
+    Time,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -289,14 +290,9 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
             ));
         }
     };
-    match table.text("order")? {
-        None | Some("partition") => {}
-        Some("key") => {
-            return Err(refuse(
-                &table.place_of("order"),
-                "only \"partition\" works for now, \"key\" comes later",
-            ));
-        }
+    let order = match table.text("order")? {
+        None | Some("partition") => Order::Partition,
+        Some("key") => Order::Key,
         Some(other) => {
             let place = table.place_of("order");
             return Err(refuse(
@@ -304,7 +300,7 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
                 format!("{other:?} is not \"partition\" or \"key\""),
             ));
         }
-    }
+    };
     let (backoff_least, backoff_most) = backoff(&table)?;
     let attempts = table.whole("attempts", 1..=1000)?.unwrap_or(5);
     Ok(Retry {
@@ -312,6 +308,7 @@ fn retry(root: &Table<'_>) -> Result<Retry> {
         backoff_least,
         backoff_most,
         exhausted,
+        order,
     })
 }
 

@@ -189,8 +189,8 @@ fn refusals_say_where_and_what() {
         ),
         (json!({"retry": {"backoff": "100ms"}}), &["retry.backoff"]),
         (
-            json!({"retry": {"order": "key"}}),
-            &["retry.order", "later"],
+            json!({"retry": {"order": "topic"}}),
+            &["retry.order", "\"key\""],
         ),
         (
             json!({"retry": {"exhausted": "drop"}}),

@@ -6,10 +6,13 @@ use crate::function::{Function, start_tasks};
 use crate::function_log::FunctionLog;
 use crate::inspect;
 use crate::nearest::did_you_mean;
+use crate::parked;
 use crate::parts::Parts;
 use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
+use crate::replay::Jobs;
 use crate::task::driver::{Handle, Stopped, park};
+use crate::version;
 use crate::{FunctionReport, Manifest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) parts: Arc<Parts>,
     pub(crate) admin: tokio::sync::Mutex<()>,
     pub(crate) shutdown: Shutdown,
+    pub(crate) jobs: Arc<Jobs>,
     functions: Mutex<Functions>,
     stopped: mpsc::UnboundedSender<Stopped>,
 }
@@ -42,11 +46,14 @@ impl Inner {
     /// When the registry can't be read.
     pub(crate) async fn open(settings: Settings, parts: Arc<Parts>) -> Result<Arc<Self>> {
         let (stopped, ended) = mpsc::unbounded_channel();
+        // What a replay leaves behind when the host is killed.
+        let _ = std::fs::remove_dir_all(&settings.replay_dir);
         let inner = Arc::new(Self {
             settings,
             parts,
             admin: tokio::sync::Mutex::default(),
             shutdown: Shutdown::new(),
+            jobs: Arc::default(),
             functions: Mutex::default(),
             stopped,
         });
@@ -55,6 +62,7 @@ impl Inner {
             let manifest = Manifest::resolve(None, Some(&record.manifest), &name)?;
             inner.take(name, record, manifest).await;
         }
+        version::sweep(&inner.parts).await?;
         tokio::spawn(supervise(Arc::downgrade(&inner), ended));
         Ok(inner)
     }
@@ -283,10 +291,13 @@ impl Inner {
         })?;
         let mut draft = Draft::new();
         draft.entry(&Record::key(name), None);
+        version::remove(&self.parts, &mut draft, name, record)?;
         for role in [Role::Main, Role::Repartition] {
             draft.forget(reader(record.function(), role));
         }
-        let cleared = clear(record, partitions.unwrap_or_default());
+        let partitions = partitions.unwrap_or_default();
+        let mut cleared = clear(record, partitions);
+        cleared.extend(parked::cleared(record.function(), partitions));
         if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
             self.start(name)?;
             return Err(wrong);

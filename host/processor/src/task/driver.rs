@@ -1,6 +1,7 @@
 //! Drives one task: hands it to the pool slice by slice and waits for what it asks for in between.
 
 use super::{Slice, Start, Task, View};
+use crate::parked;
 use crate::parts::Parts;
 use crate::stored::TIMERS;
 use std::sync::Arc;
@@ -147,8 +148,8 @@ async fn wait(
             Slice::More => {}
             Slice::Idle => idle(parts, task, follower).await?,
             Slice::Read => next = read(parts, task).await?,
-            Slice::Load(missing) => {
-                let (state, scope) = (parts.state.clone(), task.scope());
+            Slice::Load(scope, missing) => {
+                let state = parts.state.clone();
                 let load = move || state.load(scope, &missing);
                 apart(parts, task, load).await?;
             }
@@ -172,12 +173,16 @@ async fn wait(
                     task.usage().known().await;
                 }
             }
+            Slice::Parked => {
+                let (state, scope) = (parts.state.clone(), parked::scope(task.scope()));
+                let list = move || parked::stored_in(&state, scope);
+                if let Some(stored) = apart(parts, task, list).await? {
+                    task.parked_read(&stored)?;
+                }
+            }
             Slice::Storage(error) => pause(parts, task, error).await?,
             Slice::Room => parts.log.room().await,
-            Slice::Pause(pause) => {
-                parts.clock.sleep(pause).await;
-                task.waited();
-            }
+            Slice::Pause(pause) => parts.clock.sleep(pause).await,
             Slice::Stop(why) => return Err(End::Stands(why)),
             Slice::Fault(error) => return Err(error.into()),
         }
@@ -200,10 +205,10 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-/// Waits for events, or for a timer in processing time.
+/// Waits for events, for a timer in processing time or for a parked event's next try.
 async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
     let position = task.position();
-    let moved = match task.until_timer() {
+    let moved = match task.until_due() {
         None => follower.moved(position).await,
         Some(due) => tokio::select! {
             moved = follower.moved(position) => moved,

@@ -79,7 +79,7 @@ impl Task {
         let watermark = self.note.watermark_micros(disorder);
         let until = processing.map_or(i64::MIN, |time| time.micros());
         let most = self.deployment.manifest.batch_events;
-        let (clock, turns) = timers.due(watermark, until, most)?;
+        let (clock, turns) = timers.due(watermark, until, most, self.parked())?;
         let rows = match self.rows_of(&turns) {
             Ok(Ok(rows)) => rows,
             Ok(Err(wait)) => return Some(Turned::Wait(wait)),
@@ -92,8 +92,17 @@ impl Task {
         };
         self.note.processing = processing;
         let attempts = self.deployment.manifest.retry.attempts;
-        let timers = Pending::timers(&rows, clock, turn, attempts);
-        self.parked = self.pending.replace(timers);
+        // A timer between parked events of its key sees time as it was at their turns.
+        let seen = |(_, key, _): &(i64, Bytes, Bytes)| match self.parked().first_of(key) {
+            Some(first) => watermark.min(first.watermark),
+            None => watermark,
+        };
+        let seen = turns.iter().take(rows.len()).map(seen).collect();
+        let mut timers = Pending::timers(&rows, clock, turn, seen, attempts);
+        if let Some(front) = self.note.front.filter(|front| front.is_timer) {
+            timers.attempts.resume(front.failures);
+        }
+        self.behind.extend(self.pending.replace(timers));
         Some(Turned::InFront)
     }
 
@@ -118,7 +127,7 @@ impl Task {
             }
         });
         if !missing.is_empty() {
-            return Ok(Err(Slice::Load(missing)));
+            return Ok(Err(Slice::Load(scope, missing)));
         }
         let mut rows = PackedRows::default();
         for ((due, key, tag), stored) in turns.iter().zip(stored) {
@@ -134,15 +143,20 @@ impl Task {
         let (Some(timers), Some(pending)) = (&self.timers, &self.pending) else {
             return rows;
         };
-        if self.fires() || timers.len() == 0 {
+        if !pending.is_read() || timers.len() == 0 {
             return rows;
         }
+        let (event, processing) = (
+            timers.first(Clock::Event, self.parked()),
+            timers.first(Clock::Processing, self.parked()),
+        );
         let mut time = self.clocks();
         time.turn_of(pending, rows.start);
         let end = (rows.start + 1..rows.end).find(|row| {
             let received = pending.times(*row).1.micros();
             let watermark = time.turn_of(pending, *row);
-            timers.come_before(watermark, received)
+            event.is_some_and(|due| due <= watermark)
+                || processing.is_some_and(|due| due <= received)
         });
         rows.start..end.unwrap_or(rows.end)
     }
@@ -178,14 +192,17 @@ impl Task {
     /// Timers that others in front of them have set may come before them: those left are put in front anew.
     pub(super) fn look_again(&mut self) {
         if self.fires() {
-            self.pending = self.parked.take();
+            self.pending = self.behind.pop();
         }
     }
 
-    /// How long nothing but the clock makes a timer's turn come.
-    pub(crate) fn until_timer(&self) -> Option<std::time::Duration> {
-        let due = self.timers.as_ref()?.first(Clock::Processing)?;
-        let left = due.saturating_sub(self.parts.clock.now().micros()).max(0);
-        Some(std::time::Duration::from_micros(left.unsigned_abs()))
+    /// How long nothing but the clock makes anything due: a timer, or a parked event.
+    pub(crate) fn until_due(&self) -> Option<std::time::Duration> {
+        let timer = self.timers.as_ref().and_then(|timers| {
+            let due = timers.first(Clock::Processing, self.parked())?;
+            let left = due.saturating_sub(self.parts.clock.now().micros()).max(0);
+            Some(std::time::Duration::from_micros(left.unsigned_abs()))
+        });
+        timer.into_iter().chain(self.until_parked()).min()
     }
 }

@@ -73,7 +73,7 @@ impl Task {
     }
 
     /// Takes the room that was waited for.
-    pub(super) fn granted(&mut self, room: Room) {
+    pub(crate) fn granted(&mut self, room: Room) {
         self.guest.granted = Some(room);
         self.view.set(None);
     }

@@ -2,7 +2,7 @@
 
 use super::keeping::Full;
 use super::transaction::Then;
-use super::{Slice, Task};
+use super::{Slice, Task, parking};
 use crate::FunctionLogLine;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
@@ -11,6 +11,7 @@ use crate::instances::Room;
 use crate::keys::KeyNumbers;
 use crate::manifest::SlotKind;
 use crate::note::Note;
+use crate::parked::Parked;
 use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::services::Services;
@@ -79,30 +80,35 @@ impl Guest {
     }
 
     /// Chooses the rows to send and numbers their keys. A function that keeps something by key gets no
-    /// events without one. Answers how many were left out.
+    /// events without one, and none gets events whose key is parked. Answers how many have no key.
     fn choose(
         &mut self,
         pending: &Pending,
         rows: Range<usize>,
         slots: &Slots,
-        time: Clocks,
+        (time, parked): (Clocks, &Parked),
     ) -> usize {
         let all = rows.len();
+        let waits = |row: usize| pending.is_read() && parked.holds(pending.key(row));
         self.sent.clear();
         self.keys.clear();
         self.first_rows.clear();
         self.clock.clear();
         if !slots.keyed() {
-            self.sent.extend(rows);
+            self.sent.extend(rows.filter(|row| !waits(*row)));
             return 0;
         }
         self.numbers.begin(all);
-        let mut time = time;
+        let (mut time, mut keyless) = (time, 0);
         for row in rows {
             let watermark = time.turn_of(pending, row);
             let Some(key) = pending.key(row) else {
+                keyless += 1;
                 continue;
             };
+            if waits(row) {
+                continue;
+            }
             let first_rows = &self.first_rows;
             let known = |number: u32| pending.key(first_rows[number as usize]).unwrap_or_default();
             let (number, fresh) = self.numbers.number(key, known);
@@ -113,7 +119,7 @@ impl Guest {
             self.keys.push(number);
             self.clock.push(watermark);
         }
-        all - self.sent.len()
+        keyless
     }
 
     /// Lays out the batch: the events, then the state of their keys. What isn't in memory is answered;
@@ -210,11 +216,12 @@ pub(super) struct Clocks {
 impl Clocks {
     /// The watermark at the turn of a row; the next row's turn comes after it.
     pub(super) fn turn_of(&mut self, pending: &Pending, row: usize) -> i64 {
-        let watermark = self.note.watermark_micros(self.disorder);
-        if pending.timers_of().is_none() {
-            let (time, received) = pending.times(row);
-            self.note.observe(time, received, self.max_future);
+        if let Some(watermark) = pending.watermark(row) {
+            return watermark;
         }
+        let watermark = self.note.watermark_micros(self.disorder);
+        let (time, received) = pending.times(row);
+        self.note.observe(time, received, self.max_future);
         watermark
     }
 }
@@ -227,18 +234,21 @@ impl Task {
         let time = self.clocks();
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
-        let left_out = self.guest.choose(pending, rows.clone(), slots, time);
+        let parked = self.parked.as_ref().unwrap_or_else(|| parking::none());
+        let keyless = self
+            .guest
+            .choose(pending, rows.clone(), slots, (time, parked));
         let scope = self.scope();
         match self.guest.pack(pending, &self.parts.state, scope, slots) {
             Ok(missing) if missing.is_empty() => {}
-            Ok(missing) => return Some(Slice::Load(missing)),
+            Ok(missing) => return Some(Slice::Load(scope, missing)),
             Err(fault) => return Some(Slice::Fault(fault)),
         }
-        if left_out > 0 {
+        if keyless > 0 {
             self.tell_keyless(rows.start);
         }
         if self.guest.sent.is_empty() {
-            return self.keyless(rows);
+            return self.passed_over(rows);
         }
         match self.call(attempt) {
             Ok(answer) => self.answered(rows, attempt, &answer),
@@ -265,9 +275,10 @@ impl Task {
         }
     }
 
-    /// A run of nothing but events without key.
-    fn keyless(&mut self, rows: Range<usize>) -> Option<Slice> {
-        let effects = self.desk().keyless(self.pending.as_ref()?, rows.clone());
+    /// A run of nothing that the function is given.
+    fn passed_over(&mut self, rows: Range<usize>) -> Option<Slice> {
+        let pending = self.pending.as_ref()?;
+        let effects = self.desk().passed_over(pending, rows.clone());
         self.prepare(Ok(effects), rows, Then::Go)
     }
 
@@ -291,12 +302,16 @@ impl Task {
             }
         };
         let disorder = deployment.manifest.time.disorder;
-        let timers = self.pending.as_ref().and_then(Pending::timers_of);
+        let pending = self.pending.as_ref();
+        let timers = pending.and_then(Pending::timers_of);
+        let first = pending
+            .zip(self.guest.sent.first())
+            .and_then(|(pending, row)| pending.watermark(*row));
         let call = Call {
             input: 0,
             partition: self.at.partition,
             attempt,
-            watermark: self.note.watermark_micros(disorder),
+            watermark: first.unwrap_or_else(|| self.note.watermark_micros(disorder)),
             seed: self.guest.seed ^ timers.map_or(0, |_| TIMER_SEED),
         };
         let begun = self.parts.clock.elapsed();

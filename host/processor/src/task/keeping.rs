@@ -9,7 +9,7 @@ use tidemill_state::{Scope, Store};
 use tidemill_types::{ByteSize, Result};
 
 /// What is to be counted.
-pub(super) struct Measuring {
+pub(crate) struct Measuring {
     state: Store,
     scope: Scope,
     slots: Vec<u16>,
@@ -18,7 +18,7 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// Counts. Blocks.
-    pub(super) fn read(&self) -> Result<Kept> {
+    pub(crate) fn read(&self) -> Result<Kept> {
         Kept::read(&self.state, self.scope, &self.slots, self.again)
     }
 }
@@ -38,7 +38,7 @@ impl Task {
     }
 
     /// What has to be counted to know how much state there is.
-    pub(super) fn to_measure(&self, again: bool) -> Measuring {
+    pub(crate) fn to_measure(&self, again: bool) -> Measuring {
         Measuring {
             state: self.parts.state.clone(),
             scope: self.scope(),
@@ -53,7 +53,7 @@ impl Task {
     }
 
     /// Takes what was counted.
-    pub(super) fn measured(&mut self, kept: Kept) {
+    pub(crate) fn measured(&mut self, kept: Kept) {
         self.deployment.usage.set(self.at.partition, kept.bytes);
         self.kept = Some(kept);
     }

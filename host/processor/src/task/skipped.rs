@@ -14,10 +14,11 @@ impl Task {
         draft.advance(self.advance(to, &note));
         self.prepared = Some(Prepared {
             draft,
-            section: Vec::new(),
+            sections: Vec::new(),
             note,
             kept: None,
             timers: Vec::new(),
+            parked: Vec::new(),
             position: to,
             rows: 0,
             then: Then::Go,
@@ -32,7 +33,7 @@ impl Task {
             partition: self.at.partition,
             from: self.position,
             to,
-            note: note.encode().to_vec().into(),
+            note: note.encode().into(),
         }
     }
 
@@ -42,6 +43,7 @@ impl Task {
         let missed = start.saturating_sub(self.position);
         let mut note = self.note;
         note.counts.cut_off += missed;
+        note.front = note.front.filter(|front| front.is_timer);
         let (name, topic) = (&self.deployment.name, &self.deployment.input.name);
         tracing::warn!(
             function = %name,

@@ -4,6 +4,7 @@ use super::{Slice, Task};
 use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
 use crate::note::Note;
+use crate::parked::ParkedChange;
 use crate::record::Role;
 use crate::timers::TimerChange;
 use crate::usage::Kept;
@@ -18,12 +19,15 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// A transaction laid out and not yet taken by the log.
 pub(super) struct Prepared {
     pub(super) draft: Draft,
-    pub(super) section: Vec<u8>,
+    /// Changes of state, and of what is parked.
+    pub(super) sections: Vec<Vec<u8>>,
     pub(super) note: Note,
     /// How much state there is with it, if it changes any.
     pub(super) kept: Option<Kept>,
     /// Timers set and gone.
     pub(super) timers: Vec<TimerChange>,
+    /// What was parked and what isn't any more.
+    pub(super) parked: Vec<ParkedChange>,
     pub(super) position: u64,
     /// Rows of the batch it gives a fate to.
     pub(super) rows: usize,
@@ -34,6 +38,8 @@ pub(super) struct Prepared {
 /// What follows a transaction.
 pub(super) enum Then {
     Go,
+    /// The row at the front waits for its next try.
+    Wait,
     /// The next row asked to be tried again.
     Retry(Cause),
     Stop(String),
@@ -78,6 +84,10 @@ impl Task {
 
     fn lay_out(&self, mut effects: Effects, then: Then) -> Result<Prepared, Refusal> {
         let kept = self.account(&mut effects)?;
+        let (parked, order) = effects.parked;
+        if !order.is_empty() {
+            effects.note.floor = self.parked().floor_after(&order);
+        }
         let Some(pending) = &self.pending else {
             return Err(Refusal::Fault(Error::internal("effects without a batch")));
         };
@@ -97,17 +107,17 @@ impl Task {
         if !letters.is_empty() {
             draft.append(self.deployment.dead_letters.id, letters, partitions)?;
         }
-        let mut section = Vec::new();
-        if !effects.changes.is_empty() {
-            section.extend_from_slice(effects.changes.as_bytes());
-            draft.state(&section);
-        }
+        let changes = [&effects.changes, &parked];
+        let changes = changes.into_iter().filter(|changes| !changes.is_empty());
+        let sections: Vec<_> = changes.map(|changes| changes.as_bytes().to_vec()).collect();
+        sections.iter().for_each(|section| draft.state(section));
         Ok(Prepared {
             draft,
-            section,
+            sections,
             note: effects.note,
             kept,
             timers: effects.timers,
+            parked: order,
             position,
             rows: effects.rows,
             then,
@@ -116,17 +126,14 @@ impl Task {
 
     /// Commits; what follows is done only if the log took it.
     pub(super) fn commit(&mut self, mut prepared: Prepared) -> Option<Slice> {
-        let sections: &[&[u8]] = if prepared.section.is_empty() {
-            &[]
-        } else {
-            &[prepared.section.as_slice()]
-        };
+        let sections: Vec<&[u8]> = prepared.sections.iter().map(Vec::as_slice).collect();
         self.announce(&prepared.timers);
-        match self.parts.commit(prepared.draft, sections) {
+        match self.parts.commit(prepared.draft, &sections) {
             Ok(_ticket) => {
                 if let Some(kept) = prepared.kept {
                     self.measured(kept);
                 }
+                self.follow_parked(std::mem::take(&mut prepared.parked));
                 let timers = std::mem::take(&mut prepared.timers);
                 let sets = timers.iter().any(|change| change.set.is_some());
                 let goes_on = matches!(prepared.then, Then::Go);
@@ -163,14 +170,18 @@ impl Task {
         debug_assert!(note.counts.conserved());
         if self.role == Role::Main {
             self.meter.committed(&self.note.counts, &note.counts);
+            self.meter.waiting(note.shown().retrying);
         }
         (self.note, self.position) = (*note, position);
         self.view.set(None);
         let pending = self.pending.as_mut()?;
+        if matches!(then, Then::Wait) {
+            return None;
+        }
         pending.attempts.passed(rows);
         pending.cause = None;
         match then {
-            Then::Go => None,
+            Then::Go | Then::Wait => None,
             Then::Retry(cause) => {
                 self.retry(cause);
                 None

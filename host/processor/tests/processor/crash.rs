@@ -31,7 +31,6 @@ pub(crate) async fn reopen(dir: &Path) -> Host {
 /// One life: sends events while the function runs, and ends without stopping anything.
 async fn live(dir: &Path, random: &Random, sent: &mut BTreeMap<(u32, String), u64>) {
     let host = reopen(dir).await;
-    let (mut durable, clock) = (host.log.durable(), Clock::system());
     for _ in 0..1 + random.below(6) {
         let partition = u32::try_from(random.below(u64::from(PARTITIONS))).expect("small");
         let keys: Vec<String> = (0..1 + random.below(200))
@@ -43,7 +42,13 @@ async fn live(dir: &Path, random: &Random, sent: &mut BTreeMap<(u32, String), u6
             *sent.entry((partition, key)).or_default() += 1;
         }
     }
-    for _ in 0..random.below(4) {
+    some_time(&host, random.below(4)).await;
+}
+
+/// Until so much more is durable, or nothing comes any more.
+pub(crate) async fn some_time(host: &Host, steps: u64) {
+    let (mut durable, clock) = (host.log.durable(), Clock::system());
+    for _ in 0..steps {
         tokio::select! {
             moved = durable.changed() => moved.expect("the log lives"),
             () = clock.sleep(Duration::from_millis(20)) => {}

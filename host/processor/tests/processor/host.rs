@@ -130,7 +130,10 @@ impl Host {
         )
         .await?;
         let processor = Processor::open(
-            functions,
+            Settings {
+                replay_dir: dir.join("replay"),
+                ..functions
+            },
             log.clone(),
             state.clone(),
             sandbox(),
@@ -363,9 +366,12 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
 }
 
 pub(crate) fn conserved(report: &FunctionReport) -> bool {
-    let counts = report.counts;
-    counts.events_in
-        == counts.filtered + counts.skipped + counts.dead_lettered + counts.late + counts.effective
+    [report.counts, report.version_counts]
+        .into_iter()
+        .all(|counts| {
+            let fates = counts.filtered + counts.skipped + counts.dead_lettered + counts.late;
+            counts.events_in == fates + counts.effective + counts.retrying
+        })
 }
 
 /// A manifest from `in` to `out` with some changes.

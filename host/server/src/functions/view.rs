@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use tidemill_processor::{
-    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, TaskReport,
+    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, TaskReport,
+    VersionReport,
 };
 
 /// Members that a deployment and a description share.
@@ -50,10 +51,49 @@ pub(super) fn deployed(
         ("compile_ms".to_owned(), json!(deployed.compile_ms)),
         ("changed".to_owned(), json!(deployed.changed)),
         ("dry_run".to_owned(), json!(dry_run)),
+        ("rollback_of".to_owned(), json!(deployed.rollback_of)),
+        ("plan".to_owned(), plan(&deployed.plan)),
         (
             "status".to_owned(),
             json!(report.map(|report| status(report.status))),
         ),
+    ]);
+    shown.into()
+}
+
+fn plan(plan: &Plan) -> Value {
+    let changes = plan
+        .changes
+        .iter()
+        .map(|change| json!({"what": change.what, "before": change.before, "after": change.after}));
+    let start = plan.start.iter().map(
+        |start| json!({"partition": start.partition, "offset": start.offset, "end": start.end}),
+    );
+    json!({
+        "from": plan.from,
+        "changes": changes.collect::<Vec<_>>(),
+        "state": if plan.resets { "reset" } else { "keep" },
+        "start": start.collect::<Vec<_>>(),
+        "moves": plan.moves,
+    })
+}
+
+/// A version that is kept.
+pub(super) fn version(version: &VersionReport) -> Value {
+    let mut shown = manifest(&version.manifest);
+    shown.extend([
+        ("version".to_owned(), json!(version.version)),
+        ("digest".to_owned(), json!(version.digest)),
+        ("bytes".to_owned(), json!(version.bytes)),
+        ("imports".to_owned(), json!(version.imports)),
+        ("manifest".to_owned(), version.manifest.source.clone()),
+        (
+            "deployed".to_owned(),
+            json!(version.deployed.map(|time| time.to_string())),
+        ),
+        ("rollback_of".to_owned(), json!(version.rollback_of)),
+        ("state_reset".to_owned(), json!(version.reset)),
+        ("in_force".to_owned(), json!(version.in_force)),
     ]);
     shown.into()
 }
@@ -71,6 +111,7 @@ pub(super) fn report(report: &FunctionReport) -> Value {
         ("status_reason".to_owned(), json!(report.status_reason)),
         ("tasks".to_owned(), report.tasks.iter().map(task).collect()),
         ("counts".to_owned(), counts(&report.counts)),
+        ("version_counts".to_owned(), counts(&report.version_counts)),
     ]);
     shown.into()
 }
@@ -93,6 +134,7 @@ fn task(task: &TaskReport) -> Value {
         "lag": task.lag,
         "lag_seconds": task.lag_seconds,
         "cut_off": task.cut_off,
+        "retrying": task.retrying,
         "watermark": task.watermark.map(|time| time.to_string()),
         "timers": task.timers,
         "status": status(task.status),
@@ -100,7 +142,7 @@ fn task(task: &TaskReport) -> Value {
     })
 }
 
-fn counts(counts: &Counts) -> Value {
+pub(super) fn counts(counts: &Counts) -> Value {
     json!({
         "in": counts.events_in,
         "emitted": counts.emitted,
@@ -111,6 +153,7 @@ fn counts(counts: &Counts) -> Value {
         "effective": counts.effective,
         "cut_off": counts.cut_off,
         "retrying": counts.retrying,
+        "redriven": counts.redriven,
         "timers": counts.timers,
         "timers_dead_lettered": counts.timers_dead_lettered,
     })

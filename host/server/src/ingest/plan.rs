@@ -54,7 +54,7 @@ impl Plan {
             (Some(time), _) => TimeSource::Given(time),
             (None, TimeFrom::Ingest) => TimeSource::Given(now),
             (None, TimeFrom::Value { pointer, unit }) => {
-                TimeSource::Pointer(Pointer::read(pointer)?, *unit)
+                TimeSource::Pointer(app.pointers.get(pointer)?, *unit)
             }
             (None, TimeFrom::Header { name, unit }) => {
                 match header_time(&parts.headers, name, *unit)? {
@@ -66,7 +66,7 @@ impl Plan {
         let intake = Intake {
             partitions: settings.partitions,
             format: settings.format,
-            key: key_from(&params, topic)?,
+            key: key_from(app, &params, topic)?,
             time,
             now,
             single: event_time.is_some(),
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
+fn key_from(app: &App, params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
     match (
         params.get("key"),
         params.parse_own("key_pointer", Pointer::read)?,
@@ -105,7 +105,7 @@ fn key_from(params: &Params<'_>, topic: &Topic) -> Answer<KeyFrom> {
         (Some(key), None) => Ok(KeyFrom::Fixed(key.as_bytes().to_vec())),
         (None, Some(pointer)) => Ok(KeyFrom::Pointer(pointer)),
         (None, None) => match &topic.settings.key {
-            Some(pointer) => Ok(KeyFrom::Pointer(Pointer::read(pointer)?)),
+            Some(pointer) => Ok(KeyFrom::Pointer(app.pointers.get(pointer)?)),
             None => Ok(KeyFrom::Null),
         },
     }
@@ -121,35 +121,45 @@ fn header_time(headers: &HeaderMap, name: &str, unit: TimeUnit) -> Answer<Option
     })
 }
 
+/// Content types whose form is known.
+const FORMS: [(&str, Form); 6] = [
+    ("application/json", Form::Document(Each::Value)),
+    ("application/x-ndjson", Form::Lines(Each::Value)),
+    ("application/ndjson", Form::Lines(Each::Value)),
+    (
+        "application/vnd.tidemill.events+json",
+        Form::Document(Each::Typed),
+    ),
+    (
+        "application/vnd.tidemill.events+ndjson",
+        Form::Lines(Each::Typed),
+    ),
+    ("application/vnd.tidemill.batch", Form::Packed),
+];
+
 /// The form that `Content-Type` names.
 pub(super) fn form_of(headers: &HeaderMap, format: Format) -> Answer<Form> {
     let given = headers
         .get(header::CONTENT_TYPE)
         .map(|value| value.to_str().unwrap_or("?"));
-    let essence = given.map(|value| {
-        value
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase()
+    let essence = given.map(|value| value.split(';').next().unwrap_or_default().trim());
+    let known = essence.and_then(|essence| {
+        FORMS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(essence))
     });
-    Ok(match essence.as_deref() {
-        Some("application/json") => Form::Document(Each::Value),
-        Some("application/x-ndjson" | "application/ndjson") => Form::Lines(Each::Value),
-        Some("application/vnd.tidemill.events+json") => Form::Document(Each::Typed),
-        Some("application/vnd.tidemill.events+ndjson") => Form::Lines(Each::Typed),
-        Some("application/vnd.tidemill.batch") => Form::Packed,
-        other if format == Format::Json => {
-            let got = other.map_or_else(
+    match known {
+        Some((_, form)) => Ok(*form),
+        None if format == Format::Json => {
+            let got = essence.map_or_else(
                 || "The header Content-Type is missing".to_owned(),
                 |other| format!("Content-Type {other:?} is not taken"),
             );
-            return Err(Problem::because(
+            Err(Problem::because(
                 "unsupported-media-type",
                 format!("{got}; this topic takes {}", TYPES.join(", ")),
-            ));
+            ))
         }
-        _ => Form::Raw,
-    })
+        None => Ok(Form::Raw),
+    }
 }

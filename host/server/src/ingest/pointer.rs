@@ -1,11 +1,16 @@
 //! JSON pointers (RFC 6901).
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 use tidemill_types::{Error, Result};
 
-/// A checked pointer.
+/// A checked pointer; cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Pointer {
+pub(crate) struct Pointer(Arc<Parsed>);
+
+#[derive(PartialEq, Eq, Debug)]
+struct Parsed {
     text: String,
     tokens: Vec<String>,
 }
@@ -33,21 +38,47 @@ impl Pointer {
             None if text.is_empty() => Vec::new(),
             None => return Err(wrong()),
         };
-        Ok(Self {
-            text: text.to_owned(),
-            tokens,
-        })
+        let text = text.to_owned();
+        Ok(Self(Arc::new(Parsed { text, tokens })))
     }
 
     /// Its names, unescaped.
     pub(crate) fn tokens(&self) -> &[String] {
-        &self.tokens
+        &self.0.tokens
+    }
+}
+
+/// Pointers in the settings of topics, each read once: an append needs one or two.
+#[derive(Default)]
+pub(crate) struct Pointers(RwLock<HashMap<String, Pointer>>);
+
+impl Pointers {
+    /// Most that are kept; with more of them all are forgotten and read again.
+    const KEPT: usize = 4096;
+
+    /// The pointer of this text.
+    ///
+    /// # Errors
+    /// As [`Pointer::read`].
+    pub(crate) fn get(&self, text: &str) -> Result<Pointer> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pointer) = known.get(text) {
+            return Ok(pointer.clone());
+        }
+        drop(known);
+        let pointer = Pointer::read(text)?;
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::KEPT {
+            known.clear();
+        }
+        known.insert(text.to_owned(), pointer.clone());
+        Ok(pointer)
     }
 }
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0.text)
     }
 }
 
@@ -70,6 +101,18 @@ fn unescape(token: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pointers_that_were_read_are_kept_up_to_a_bound() {
+        let pointers = Pointers::default();
+        for nth in 0..=Pointers::KEPT {
+            let text = format!("/{nth}");
+            assert_eq!(pointers.get(&text).unwrap().tokens(), [nth.to_string()]);
+            assert_eq!(pointers.get(&text).unwrap(), Pointer::read(&text).unwrap());
+        }
+        assert_eq!(pointers.0.read().unwrap().len(), 1);
+        assert!(pointers.get("a").is_err());
+    }
 
     #[test]
     fn reads_pointers() {

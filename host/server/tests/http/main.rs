@@ -18,3 +18,4 @@ mod storage;
 mod streams;
 mod terms;
 mod topics;
+mod versions;

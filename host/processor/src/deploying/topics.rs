@@ -1,0 +1,132 @@
+//! The topics of a deployment: made where they are missing, looked up where they must be there.
+
+use super::check::Checked;
+use crate::Manifest;
+use crate::deployment::{Deployment, by_key_topic, dead_letter_topic};
+use crate::processor::Inner;
+use crate::record::{Record, component_path};
+use crate::stored::Slots;
+use crate::usage::Usage;
+use std::sync::Arc;
+use tidemill_log::{Format, Topic, TopicSettings};
+use tidemill_types::{Error, Result, TopicName};
+use tidemill_wasm::Component;
+
+/// Makes the topics the function needs and doesn't have.
+pub(super) async fn make(
+    inner: &Inner,
+    (component, manifest, checked): (Component, Manifest, Checked),
+    record: &Record,
+) -> Result<Deployment> {
+    let Checked { input } = checked;
+    let like_input = |format| TopicSettings {
+        partitions: input.settings.partitions,
+        format,
+        ..TopicSettings::default()
+    };
+    let mut outputs = Vec::new();
+    for output in &manifest.outputs {
+        let mut settings = like_input(output.format);
+        settings.partitions = output.partitions.unwrap_or(settings.partitions);
+        outputs.push(topic(inner, &output.topic, settings).await?);
+    }
+    let dead_letters: TopicName = dead_letter_topic(&manifest.name).parse()?;
+    let dead_letters = topic(inner, &dead_letters, like_input(Format::Bytes)).await?;
+    let by_key = match manifest.inputs[0].key {
+        Some(_) => {
+            let name: TopicName = by_key_topic(&manifest.name).parse()?;
+            Some(topic(inner, &name, like_input(Format::Bytes)).await?)
+        }
+        None => None,
+    };
+    Ok(Deployment {
+        function: record.function(),
+        name: manifest.name.clone(),
+        version: record.version,
+        slots: Slots::new(record, &manifest),
+        usage: usage(by_key.as_ref().unwrap_or(&input)),
+        pages: Arc::default(),
+        manifest,
+        component,
+        input,
+        by_key,
+        outputs,
+        dead_letters,
+    })
+}
+
+/// How much is kept over the partitions of the topic whose keys it belongs to.
+fn usage(main: &Topic) -> Arc<Usage> {
+    Arc::new(Usage::new(main.settings.partitions))
+}
+
+async fn topic(inner: &Inner, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>> {
+    match inner.parts.log.topic(name.as_str()) {
+        Some(topic) => Ok(topic),
+        None => inner
+            .parts
+            .log
+            .create_topic(name, settings)
+            .await
+            .map(|(topic, _)| topic),
+    }
+}
+
+/// Takes a function of the registry up again: its component from storage, its topics from the log.
+///
+/// # Errors
+/// When something of it is missing or no longer valid; says what.
+pub(crate) async fn take_up(
+    inner: &Inner,
+    manifest: &Manifest,
+    record: &Record,
+) -> Result<Deployment> {
+    let component = fetch(inner, &record.digest).await?;
+    let find = |name: &str| {
+        let missing = || Error::not_found("topic-not-found", format!("its topic {name:?} is gone"));
+        inner.parts.log.topic(name).ok_or_else(missing)
+    };
+    let outputs = manifest
+        .outputs
+        .iter()
+        .map(|output| find(output.topic.as_str()));
+    let input = find(manifest.inputs[0].topic.as_str())?;
+    let by_key = match manifest.inputs[0].key {
+        Some(_) => Some(find(&by_key_topic(&manifest.name))?),
+        None => None,
+    };
+    Ok(Deployment {
+        function: record.function(),
+        name: manifest.name.clone(),
+        version: record.version,
+        slots: Slots::new(record, manifest),
+        manifest: Manifest {
+            limits: inner.settings.maxima.clamp(&manifest.limits),
+            ..manifest.clone()
+        },
+        component,
+        usage: usage(by_key.as_ref().unwrap_or(&input)),
+        pages: Arc::default(),
+        input,
+        by_key,
+        outputs: outputs.collect::<Result<_>>()?,
+        dead_letters: find(&dead_letter_topic(&manifest.name))?,
+    })
+}
+
+/// A component out of storage, compiled.
+///
+/// # Errors
+/// When it isn't there, or isn't what its name says.
+pub(crate) async fn fetch(inner: &Inner, digest: &str) -> Result<Component> {
+    let path = component_path(digest);
+    let bytes = inner.parts.objects.get(&path).await?;
+    let component = inner.parts.compiler.again(bytes).await?;
+    if component.digest() != digest {
+        let found = component.digest();
+        return Err(Error::corrupt(format!(
+            "{path} holds the component {found}"
+        )));
+    }
+    Ok(component)
+}

@@ -1,0 +1,69 @@
+//! Where the transactions of a replay go: their state into a store of its own, all else into a list.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tidemill_log::Draft;
+use tidemill_state::Store;
+use tidemill_types::{Batch, CommitSeq, Error, PartitionId, Result};
+
+/// What a transaction would have been.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Offset of the event it handled last; of the next event, if it handled timers.
+    pub(crate) at: u64,
+    /// Events it emitted, dead letters too.
+    pub(crate) rows: Vec<(PartitionId, Batch)>,
+}
+
+/// Takes transactions.
+#[derive(Default)]
+pub(crate) struct Aside {
+    last: AtomicU64,
+    /// By partition of the task.
+    frames: Mutex<HashMap<u32, Vec<Frame>>>,
+}
+
+impl Aside {
+    /// Takes one: its state is applied, and durable as far as the store is concerned.
+    ///
+    /// # Errors
+    /// `Corrupt` when a section makes no sense.
+    pub(crate) fn take(&self, state: &Store, draft: &Draft, sections: &[&[u8]]) -> Result<()> {
+        self.apply(state, sections)?;
+        let step = draft.advances().first();
+        let step = step.ok_or_else(|| Error::internal("a task's transaction without a step"))?;
+        let frame = Frame {
+            at: if step.to > step.from {
+                step.to - 1
+            } else {
+                step.to
+            },
+            rows: draft.appended(),
+        };
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        frames.entry(step.partition).or_default().push(frame);
+        Ok(())
+    }
+
+    /// Applies sections of state alone.
+    ///
+    /// # Errors
+    /// `Corrupt` when a section makes no sense.
+    pub(crate) fn apply(&self, state: &Store, sections: &[&[u8]]) -> Result<()> {
+        let intent = state.intend();
+        let commit = CommitSeq(self.last.fetch_add(1, Ordering::AcqRel) + 1);
+        for section in sections {
+            state.apply(commit, section)?;
+        }
+        drop(intent);
+        state.durable(commit);
+        Ok(())
+    }
+
+    /// The transactions of a partition's task since this was last asked.
+    pub(crate) fn frames(&self, partition: u32) -> Vec<Frame> {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        frames.remove(&partition).unwrap_or_default()
+    }
+}

@@ -1,0 +1,371 @@
+//! A function on events that aren't anywhere: what it would do, as it stands, and nothing is written.
+
+use super::aside::Frame;
+use super::diff::{emitted, one_by_one, until};
+use super::lane::{Lane, Run, blocking};
+use super::run;
+use super::same::{Emitted, Reading, StateSummary};
+use super::source::Found;
+use crate::Counts;
+use crate::deployment::Deployment;
+use crate::manifest::SlotKind;
+use crate::note::Note;
+use crate::pointer::Pointer;
+use crate::processor::{Inner, Processor};
+use crate::record::{Role, reader};
+use crate::stored::{Slot, TIMERS, entry_prefix};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use tidemill_env::Shutdown;
+use tidemill_log::Read;
+use tidemill_state::{Change, Changes, Scope};
+use tidemill_types::{
+    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PackedRows, Result, RowView, Timestamp,
+    partition_of_key,
+};
+
+/// State of the events' keys that is taken along.
+const STATE_BYTES: usize = 64 << 20;
+/// Entries read at once.
+const PAGE: usize = 1024;
+/// Differences of state that are told.
+const TOLD: usize = 1000;
+
+/// What became of one of the events.
+#[derive(Clone, Debug, Default)]
+pub struct InvokedEvent {
+    /// What it (and timers before it) led to.
+    pub emitted: Vec<Emitted>,
+}
+
+/// What a function would do.
+#[derive(Clone, Debug, Default)]
+pub struct Invoked {
+    /// The version that was asked.
+    pub version: u32,
+    /// By event.
+    pub events: Vec<InvokedEvent>,
+    /// Totals of the events alone.
+    pub counts: Counts,
+    /// How state would change; left: as it is.
+    pub state: StateSummary,
+    /// Why the function would stop, if it would.
+    pub stopped: Option<String>,
+}
+
+impl Processor {
+    /// What a version of a function would do with events, with the state that it has; nothing changes.
+    /// Rows without a time get the present.
+    ///
+    /// # Errors
+    /// `function-not-found`, `version-not-found`; `too-large` when the events' keys have too much state.
+    pub async fn invoke(
+        &self,
+        name: &str,
+        version: Option<u32>,
+        rows: PackedRows,
+    ) -> Result<Invoked> {
+        let inner = &self.inner;
+        let found = Found::of(inner, name)?;
+        let _place = inner.jobs.place()?;
+        let deployment = found.deployment(inner, version).await?;
+        let run = run(inner).await?;
+        let invoking = Invoking {
+            found,
+            deployment,
+            run,
+        };
+        invoking.invoke(inner, &rows).await
+    }
+}
+
+struct Invoking {
+    found: Found,
+    deployment: Arc<Deployment>,
+    run: Arc<Run>,
+}
+
+impl Invoking {
+    async fn invoke(self, inner: &Arc<Inner>, rows: &PackedRows) -> Result<Invoked> {
+        let mut invoked = Invoked {
+            version: self.deployment.version,
+            events: vec![InvokedEvent::default(); rows.len()],
+            ..Invoked::default()
+        };
+        let by_partition = self.by_partition(rows);
+        let this = Arc::new(self);
+        let (live, keys) = (Arc::clone(&inner.parts), keys(&by_partition));
+        let before = {
+            let this = Arc::clone(&this);
+            blocking(move || {
+                this.take_along(&live, &keys)?;
+                this.run.parts.state.frozen()
+            })
+            .await?
+        };
+        let mut stands = Vec::new();
+        for (partition, events) in &by_partition {
+            let note = this.lane(inner, *partition, events, &mut invoked).await?;
+            stands.push((*partition, note));
+            if invoked.stopped.is_some() {
+                break;
+            }
+        }
+        let summary = blocking(move || {
+            let after = this.run.parts.state.frozen()?;
+            let reading = Reading {
+                record: &this.found.record,
+                slots: &this.deployment.slots,
+                examples: TOLD,
+            };
+            let mut summary = StateSummary::default();
+            for (partition, note) in &stands {
+                let until = until(note, &this.deployment);
+                reading.compare((&before, &after), *partition, until, &mut summary)?;
+            }
+            Ok(summary)
+        });
+        invoked.state = summary.await?;
+        Ok(invoked)
+    }
+
+    /// Events by the partition on which they meet their key's state, with their place in the request.
+    fn by_partition(&self, rows: &PackedRows) -> ByPartition {
+        let pointer = self.deployment.manifest.inputs[0]
+            .key
+            .as_deref()
+            .map(Pointer::new);
+        let count = self.deployment.main_input().settings.partitions;
+        let mut all = ByPartition::new();
+        for nth in 0..rows.len() {
+            let row = rows.event(nth);
+            let key = match &pointer {
+                Some(pointer) => {
+                    let key = row.value.and_then(|value| pointer.scalar(value));
+                    key.map(std::borrow::Cow::into_owned)
+                }
+                None => row.key.map(<[u8]>::to_vec),
+            };
+            let partition = key.as_deref().map_or(0, |key| partition_of_key(key, count));
+            all.entry(partition)
+                .or_default()
+                .push((nth, key, Owned::of(row)));
+        }
+        all
+    }
+
+    fn take_along(
+        &self,
+        live: &crate::parts::Parts,
+        keys: &BTreeMap<u32, BTreeSet<Vec<u8>>>,
+    ) -> Result<()> {
+        let mut bytes = 0;
+        for (partition, keys) in keys {
+            let scope = Scope {
+                function: self.deployment.function,
+                partition: *partition,
+            };
+            for key in keys {
+                let mut changes = Changes::new(scope);
+                for slot in &self.deployment.slots.list {
+                    copy(live, scope, slot, key, &mut changes)?;
+                }
+                if self.deployment.slots.timers {
+                    copy_entries(live, scope, TIMERS, key, &mut changes)?;
+                }
+                bytes += changes.as_bytes().len();
+                if bytes > STATE_BYTES {
+                    return Err(Error::new(
+                        tidemill_types::ErrorKind::TooLarge,
+                        "too-large",
+                        "the keys of these events have more than 64 MiB of state: ask with fewer of them",
+                    ));
+                }
+                self.run
+                    .aside()?
+                    .apply(&self.run.parts.state, &[changes.as_bytes()])?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn lane(
+        &self,
+        inner: &Inner,
+        partition: u32,
+        events: &[(usize, Option<Vec<u8>>, Owned)],
+        invoked: &mut Invoked,
+    ) -> Result<Note> {
+        let topic = self.deployment.main_input().id;
+        let positions = inner
+            .parts
+            .log
+            .positions(reader(self.deployment.function, Role::Main));
+        let stands = positions
+            .into_iter()
+            .find(|position| (position.at.topic, position.at.partition) == (topic, partition));
+        let (from, mut note) = match stands {
+            Some(position) => (position.offset, Note::decode(&position.note)?),
+            None => Default::default(),
+        };
+        note.counts = Counts::default();
+        let now = inner.parts.clock.now();
+        let batch = batch(events, from, now, self.by_key(partition))?;
+        let read = Read {
+            next: from + events.len() as u64,
+            end: from + events.len() as u64,
+            batches: vec![batch],
+        };
+        let one = one_by_one(&self.deployment);
+        let stop = Shutdown::new();
+        let mut lane = Lane::new(&self.run, &one, partition, (from, note), &stop);
+        let (frames, stopped) = lane.feed(read).await?;
+        for frame in &frames {
+            self.told(frame, from, events, invoked);
+        }
+        invoked.stopped = stopped;
+        let note = lane.stands().1;
+        invoked.counts = invoked.counts.plus(note.counts);
+        Ok(note)
+    }
+
+    fn by_key(&self, partition: u32) -> Option<u32> {
+        self.deployment.by_key.as_ref().map(|_| partition)
+    }
+
+    fn told(
+        &self,
+        frame: &Frame,
+        from: u64,
+        events: &[(usize, Option<Vec<u8>>, Owned)],
+        invoked: &mut Invoked,
+    ) {
+        let last = events.len().saturating_sub(1);
+        let nth = usize::try_from(frame.at.saturating_sub(from)).map_or(last, |nth| nth.min(last));
+        if let Some((place, ..)) = events.get(nth) {
+            invoked.events[*place]
+                .emitted
+                .extend(emitted(&self.deployment, frame));
+        }
+    }
+}
+
+type ByPartition = BTreeMap<u32, Vec<(usize, Option<Vec<u8>>, Owned)>>;
+
+/// A row of a request.
+struct Owned {
+    time: Timestamp,
+    key: Option<Bytes>,
+    value: Option<Bytes>,
+    headers: Vec<(String, Bytes)>,
+}
+
+impl Owned {
+    fn of(row: RowView<'_>) -> Self {
+        Self {
+            time: row.time,
+            key: row.key.map(Bytes::copy_from_slice),
+            value: row.value.map(Bytes::copy_from_slice),
+            headers: row
+                .headers
+                .map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value)))
+                .collect(),
+        }
+    }
+}
+
+fn keys(events: &ByPartition) -> BTreeMap<u32, BTreeSet<Vec<u8>>> {
+    let of = |events: &[(usize, Option<Vec<u8>>, Owned)]| {
+        events
+            .iter()
+            .filter_map(|(_, key, _)| key.clone())
+            .collect()
+    };
+    events
+        .iter()
+        .map(|(partition, events)| (*partition, of(events)))
+        .collect()
+}
+
+/// The events as they would lie in the topic the function's main tasks read.
+fn batch(
+    events: &[(usize, Option<Vec<u8>>, Owned)],
+    from: u64,
+    now: Timestamp,
+    by_key: Option<u32>,
+) -> Result<Batch> {
+    let mut rows = PackedRows::default();
+    for ((_, key, event), offset) in events.iter().zip(from..) {
+        let mut origin = Vec::new();
+        if let Some(partition) = by_key {
+            crate::origin::Origin {
+                partition,
+                offset,
+                key: event.key.as_deref(),
+            }
+            .encode(&mut origin);
+        }
+        let origin = by_key.map(|_| (crate::origin::HEADER, origin.as_slice()));
+        let headers = event
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), &value[..]));
+        let all = origin.into_iter().chain(headers);
+        rows.push(event.time, key.as_deref(), event.value.as_deref(), all)?;
+    }
+    let heads: Vec<u8> = rows.heads.iter().flat_map(|head| head.to_bytes()).collect();
+    Ok(Batch::new(
+        heads.into(),
+        Bytes::copy_from_slice(&rows.payload),
+        Offsets::From(from),
+        IngestTimes::Same(now),
+        Commits::Same(CommitSeq(0)),
+    ))
+}
+
+fn copy(
+    live: &crate::parts::Parts,
+    scope: Scope,
+    slot: &Slot,
+    key: &[u8],
+    changes: &mut Changes,
+) -> Result<()> {
+    if slot.kind == SlotKind::Map {
+        return copy_entries(live, scope, slot.number, key, changes);
+    }
+    let value = loop {
+        match live.state.get(scope, slot.number, key) {
+            Ok(value) => break value,
+            Err(missing) => live.state.load(scope, &[missing])?,
+        }
+    };
+    if let Some(value) = &value {
+        let slot = slot.number;
+        changes.push(Change::Set { slot, key, value });
+    }
+    Ok(())
+}
+
+fn copy_entries(
+    live: &crate::parts::Parts,
+    scope: Scope,
+    slot: u16,
+    key: &[u8],
+    changes: &mut Changes,
+) -> Result<()> {
+    let prefix = entry_prefix(key);
+    let mut last: Option<Bytes> = None;
+    loop {
+        let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let found = live.state.scan(scope, slot, &prefix, from, PAGE)?;
+        for (key, value) in &found {
+            changes.push(Change::Set { slot, key, value });
+        }
+        if found.len() < PAGE || changes.as_bytes().len() > STATE_BYTES {
+            return Ok(());
+        }
+        last = found.last().map(|(key, _)| key.clone());
+    }
+}

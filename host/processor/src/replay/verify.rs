@@ -1,0 +1,437 @@
+//! Executes again what was committed and compares: every event emitted is looked for, byte for byte and in
+//! order, where it was committed; the totals and the state at the end are compared with those of the
+//! function as of the same position.
+//!
+//! What is looked for is known from the replay; what else lies in an output topic may be somebody else's
+//! and is passed over. That the function didn't emit more than the replay is known from its totals, which
+//! are kept with its position.
+
+use super::aside::Frame;
+use super::cursor::{Cursor, Sought};
+use super::diff::{LANES, emitted, until};
+use super::job::Progress;
+use super::lane::{Lane, Run, blocking, next};
+use super::same::{Emitted, Reading, StateSummary};
+use super::source::Found;
+use crate::Counts;
+use crate::deployment::Deployment;
+use crate::manifest::Order;
+use crate::note::Note;
+use crate::processor::Inner;
+use crate::record::{Role, reader};
+use crate::task::driver::park;
+use crate::version::Version;
+use futures::{StreamExt, TryStreamExt};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tidemill_env::Shutdown;
+use tidemill_state::Frozen;
+use tidemill_types::{Error, ErrorKind, PartitionId, Result, TopicId};
+
+/// What verifying came to.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// The first version that was executed again, and the last.
+    pub versions: (u32, u32),
+    /// Events that were.
+    pub events: u64,
+    /// Events emitted that were found where they were committed.
+    pub found: u64,
+    /// Those that weren't.
+    pub missing: u64,
+    /// Those that weren't looked for, because too many before them on their way were missing.
+    pub unsought: u64,
+    /// Events that weren't compared, for their topic no longer has all of them, by topic.
+    pub gone: BTreeMap<String, u64>,
+    /// Some of those that are missing.
+    pub examples: Vec<Emitted>,
+    /// Partitions whose totals aren't those of the replay: those that were kept, and the replay's.
+    pub totals: Vec<(u32, Counts, Counts)>,
+    /// Left: as it is; right: the replay's.
+    pub state: StateSummary,
+    /// Why the replay stopped before the end, by partition.
+    pub stopped: Vec<(u32, String)>,
+}
+
+impl Verified {
+    /// Whether everything is as it was committed.
+    pub fn is_same(&self) -> bool {
+        self.missing + self.unsought == 0
+            && self.totals.is_empty()
+            && self.stopped.is_empty()
+            && self.state.is_same()
+    }
+}
+
+/// A version over a part of the history, on each partition.
+struct Stretch {
+    deployment: Arc<Deployment>,
+    first: Vec<u64>,
+    /// `None`: up to where the function stands.
+    end: Option<Vec<u64>>,
+    /// Whether it stands elsewhere than the one before.
+    moves: bool,
+}
+
+/// The function as it stands.
+struct Stand {
+    frozen: Frozen,
+    stands: HashMap<u32, (u64, Note)>,
+}
+
+/// Everything that is needed.
+pub(crate) struct Verifying {
+    found: Found,
+    stretches: Vec<Stretch>,
+    base: (u32, Version),
+    stand: Stand,
+    run: Arc<Run>,
+    /// Topics that no longer have everything.
+    incomplete: BTreeSet<TopicId>,
+    examples: usize,
+}
+
+impl Verifying {
+    /// Finds what to execute, and takes hold of the function's state as it is now.
+    ///
+    /// # Errors
+    /// `replay-impossible` when the beginning isn't known or no longer there.
+    pub(crate) async fn prepare(
+        inner: &Inner,
+        found: Found,
+        run: Arc<Run>,
+        examples: usize,
+    ) -> Result<Self> {
+        let base = base(&found)?;
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for (number, version) in found.versions.range(base.0..) {
+            let moved = version.left_at.clone();
+            if let Some(last) = stretches.last_mut() {
+                last.end = Some(moved.clone().unwrap_or_else(|| version.first.clone()));
+            }
+            stretches.push(Stretch {
+                deployment: found.deployment(inner, Some(*number)).await?,
+                first: version.first.clone(),
+                end: None,
+                moves: moved.is_some(),
+            });
+        }
+        let mut incomplete = BTreeSet::new();
+        for stretch in &stretches {
+            complete(inner, stretch)?;
+            let outputs = &stretch.deployment.outputs;
+            for topic in outputs.iter().chain([&stretch.deployment.dead_letters]) {
+                let cut = inner
+                    .parts
+                    .log
+                    .ranges(topic.id)?
+                    .iter()
+                    .any(|range| range.start > 0);
+                if cut || topic.settings.cleanup.compacts() {
+                    incomplete.insert(topic.id);
+                }
+            }
+        }
+        let topic = stretches.last().map(|last| last.deployment.main_input().id);
+        let topic = topic.ok_or_else(|| Error::internal("a function without a version"))?;
+        let stand = stand(inner, &found, topic).await?;
+        let by_key = stretches
+            .iter()
+            .any(|stretch| stretch.deployment.manifest.retry.order == Order::Key);
+        in_order(by_key, stand.stands.values().map(|(_, note)| note))?;
+        Ok(Self {
+            found,
+            stretches,
+            base,
+            stand,
+            run,
+            incomplete,
+            examples,
+        })
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// `cancelled`; what can't be read.
+    pub(crate) async fn verify(
+        self: Arc<Self>,
+        inner: &Inner,
+        (progress, stop): (&Arc<Progress>, &Shutdown),
+    ) -> Result<Verified> {
+        let last = self.stretches.last();
+        let partitions = last.map_or(0, |last| last.deployment.main_input().settings.partitions);
+        for partition in 0..partitions {
+            for stretch in &self.stretches {
+                let (from, to) = self.span(stretch, partition);
+                progress.expect(to.saturating_sub(from));
+            }
+        }
+        let lanes = (0..partitions).map(|partition| {
+            let (this, log) = (Arc::clone(&self), inner.parts.log.clone());
+            let (progress, stop) = (Arc::clone(progress), stop.clone());
+            async move { this.lane(&log, partition, &progress, &stop).await }
+        });
+        let many = (partitions as usize).clamp(1, LANES);
+        let done: Vec<Verified> = futures::stream::iter(lanes)
+            .buffer_unordered(many)
+            .try_collect()
+            .await?;
+        let mut total = Verified {
+            versions: (self.base.0, self.found.record.version),
+            ..Verified::default()
+        };
+        for lane in done {
+            total.add(lane, self.examples);
+        }
+        let this = Arc::clone(&self);
+        total.state = blocking(move || this.states(partitions)).await?;
+        Ok(total)
+    }
+
+    fn span(&self, stretch: &Stretch, partition: u32) -> (u64, u64) {
+        let of = |list: &[u64]| list.get(partition as usize).copied().unwrap_or_default();
+        let end = match &stretch.end {
+            Some(end) => of(end),
+            None => self.stands(partition).0,
+        };
+        (of(&stretch.first), end)
+    }
+
+    fn stands(&self, partition: u32) -> (u64, Note) {
+        self.stand
+            .stands
+            .get(&partition)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    async fn lane(
+        &self,
+        log: &tidemill_log::Log,
+        partition: u32,
+        progress: &Progress,
+        stop: &Shutdown,
+    ) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let mut cursors = HashMap::new();
+        let mut note = Note::default();
+        for stretch in &self.stretches {
+            let (mut from, to) = self.span(stretch, partition);
+            if stretch.moves {
+                // As when it was deployed: totals stay, time begins again.
+                let counts = note.counts;
+                note = Note {
+                    counts,
+                    ..Note::default()
+                };
+            }
+            let begin = (from, note);
+            let mut lane = Lane::new(&self.run, &stretch.deployment, partition, begin, stop);
+            let at = PartitionId {
+                topic: stretch.deployment.main_input().id,
+                partition,
+            };
+            while let Some(read) = next(log, at, from, to).await? {
+                from = read.next;
+                let count: u64 = read.batches.iter().map(|batch| batch.len() as u64).sum();
+                let (frames, stopped) = lane.feed(read).await?;
+                verified.events += count;
+                progress.done(count);
+                for frame in &frames {
+                    let of = (&*stretch.deployment, frame);
+                    self.look_for(log, of, &mut cursors, &mut verified).await?;
+                }
+                if let Some(why) = stopped {
+                    verified.stopped.push((partition, why));
+                    return Ok(verified);
+                }
+            }
+            note = lane.stands().1;
+        }
+        let kept = self.stands(partition).1.counts;
+        let before = self.base.1.emitted.get(partition as usize).copied();
+        let mut told = note.counts;
+        told.emitted += before.unwrap_or_default();
+        let differs = match self.base.0 {
+            1 => told != kept,
+            // Of the others it isn't known what they were at the beginning.
+            _ => told.emitted != kept.emitted,
+        };
+        if differs {
+            verified.totals.push((partition, kept, told));
+        }
+        Ok(verified)
+    }
+
+    async fn look_for(
+        &self,
+        log: &tidemill_log::Log,
+        (deployment, frame): (&Deployment, &Frame),
+        cursors: &mut HashMap<PartitionId, Cursor>,
+        verified: &mut Verified,
+    ) -> Result<()> {
+        for (at, batch) in &frame.rows {
+            if self.incomplete.contains(&at.topic) {
+                let name = log.topic_by_id(at.topic);
+                let name = name.map_or_else(String::new, |topic| topic.name.to_string());
+                *verified.gone.entry(name).or_default() += batch.len() as u64;
+                continue;
+            }
+            let cursor = match cursors.entry(*at) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(place) => {
+                    let letters = at.topic == deployment.dead_letters.id;
+                    place.insert(Cursor::new(log, *at, self.base.1.behind, letters)?)
+                }
+            };
+            for event in batch.iter() {
+                match cursor.find(event.row).await? {
+                    Sought::Found => verified.found += 1,
+                    Sought::Unsought => verified.unsought += 1,
+                    Sought::Missing => {
+                        verified.missing += 1;
+                        if verified.examples.len() < self.examples {
+                            let topics = emitted(deployment, frame);
+                            let name = topics.iter().find(|e| e.partition == at.partition);
+                            let name = name.map_or("", |known| known.topic.as_str());
+                            verified.examples.push(Emitted::new(name, *at, event.row));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn states(&self, partitions: u32) -> Result<StateSummary> {
+        let mut summary = StateSummary::default();
+        let Some(last) = self.stretches.last() else {
+            return Ok(summary);
+        };
+        let replayed = self.run.parts.state.frozen()?;
+        let reading = Reading {
+            record: &self.found.record,
+            slots: &last.deployment.slots,
+            examples: self.examples,
+        };
+        for partition in 0..partitions {
+            let until = until(&self.stands(partition).1, &last.deployment);
+            reading.compare(
+                (&self.stand.frozen, &replayed),
+                partition,
+                until,
+                &mut summary,
+            )?;
+        }
+        Ok(summary)
+    }
+}
+
+impl Verified {
+    fn add(&mut self, lane: Self, examples: usize) {
+        self.events += lane.events;
+        self.found += lane.found;
+        self.missing += lane.missing;
+        self.unsought += lane.unsought;
+        for (topic, events) in lane.gone {
+            *self.gone.entry(topic).or_default() += events;
+        }
+        let room = examples.saturating_sub(self.examples.len());
+        self.examples.extend(lane.examples.into_iter().take(room));
+        self.totals.extend(lane.totals);
+        self.totals.sort_by_key(|(partition, ..)| *partition);
+        self.stopped.extend(lane.stopped);
+    }
+}
+
+/// The version that began without state.
+fn base(found: &Found) -> Result<(u32, Version)> {
+    let began = |(number, version): &(&u32, &Version)| **number == 1 || version.reset;
+    let mut versions = found.versions.iter().rev();
+    match versions.find(began) {
+        Some((number, version)) if !version.first.is_empty() => Ok((*number, version.clone())),
+        _ => Err(impossible(
+            "where the function began isn't kept any more, for it was deployed by an earlier host or more than a hundred versions ago; what a version does from here on can be verified after it was deployed with state=reset",
+        )),
+    }
+}
+
+fn impossible(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Conflict, "replay-impossible", why)
+}
+
+/// Events must have been handled in the order of their offsets, each once.
+fn in_order<'n>(by_key: bool, notes: impl Iterator<Item = &'n Note>) -> Result<()> {
+    for counts in notes.map(|note| note.counts) {
+        if counts.redriven > 0 {
+            return Err(impossible(
+                "dead letters of the function were put back, so that it handled events a second time, outside of their order",
+            ));
+        }
+        if by_key && (counts.retrying > 0 || counts.dead_lettered > 0) {
+            return Err(impossible(
+                "with order = \"key\", events went ahead of others that had to be tried again, so that outputs lie in another order than a replay gives",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Everything that was read must still be there.
+fn complete(inner: &Inner, stretch: &Stretch) -> Result<()> {
+    let input = stretch.deployment.main_input();
+    if input.settings.cleanup.compacts() {
+        let topic = &input.name;
+        return Err(impossible(format!(
+            "topic {topic:?} is compacted, so that not everything that was read is still there"
+        )));
+    }
+    for range in inner.parts.log.ranges(input.id)? {
+        let first = stretch.first.get(range.partition as usize).copied();
+        let first = first.unwrap_or_default();
+        if range.start > first {
+            let (topic, partition, start) = (&input.name, range.partition, range.start);
+            return Err(impossible(format!(
+                "the function read topic {topic:?} from {partition}:{first} on, but retention left nothing before {partition}:{start}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Stops the function between two transactions for as long as it takes to take hold of its state.
+async fn stand(inner: &Inner, found: &Found, topic: TopicId) -> Result<Stand> {
+    let _admin = inner.admin.lock().await;
+    let (_, record) = inner.existing(found.name.as_str())?;
+    if record.version != found.record.version {
+        return Err(impossible(
+            "another version was deployed just now; try again",
+        ));
+    }
+    park(inner.take_tasks(&found.name)).await;
+    let frozen = held(inner).await;
+    let positions = inner
+        .parts
+        .log
+        .positions(reader(record.function(), Role::Main));
+    inner.start(&found.name)?;
+    let mut stands = HashMap::new();
+    for position in positions {
+        if position.at.topic == topic {
+            let note = Note::decode(&position.note)?;
+            stands.insert(position.at.partition, (position.offset, note));
+        }
+    }
+    Ok(Stand {
+        frozen: frozen?,
+        stands,
+    })
+}
+
+async fn held(inner: &Inner) -> Result<Frozen> {
+    inner.parts.settled().await?;
+    let state = inner.parts.state.clone();
+    state.durable(*inner.parts.log.durable().borrow());
+    blocking(move || state.frozen()).await
+}
