@@ -7,6 +7,8 @@
     reason = "tests fail by panicking, and wait for separate processes"
 )]
 
+mod cases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tidemill_tests::repository;

@@ -8,6 +8,7 @@
 )]
 
 mod archive;
+mod cases;
 mod crash;
 mod demo;
 mod full_disk;

@@ -208,14 +208,23 @@ impl Host {
     }
 
     /// Asks until it is so.
+    pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        self.until_ok(what, || is_so().then_some(()).ok_or_else(String::new));
+    }
+
+    /// Asks until there is no difference to what is wanted; tells the last one if that takes too long.
     #[expect(
         clippy::disallowed_methods,
         reason = "polls a separate process; what is asserted doesn't depend on the pause"
     )]
-    pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub fn until_ok(&self, what: &str, mut ask: impl FnMut() -> Result<(), String>) {
         let start = Instant::now();
-        while !is_so() {
-            assert!(start.elapsed() < PATIENCE, "waited too long until {what}");
+        while let Err(difference) = ask() {
+            let waited = start.elapsed();
+            assert!(
+                waited < PATIENCE,
+                "waited too long until {what} {difference}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

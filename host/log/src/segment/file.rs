@@ -5,10 +5,11 @@ use super::{SegmentMeta, schema};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use bytes::Bytes;
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
-use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
+use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
@@ -27,6 +28,7 @@ pub(super) const UNIT_BYTES: usize = 1 << 20;
 const UNIT_ROWS: usize = 16 << 10;
 
 /// What is decoded together: whole pages of values.
+#[derive(Clone)]
 pub(super) struct Unit {
     /// Rows of the row group.
     pub(super) rows: Range<usize>,
@@ -45,18 +47,18 @@ pub(super) struct File<'a> {
 pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<ParquetMetaData> {
     let range = meta.bytes.saturating_sub(TAIL_BYTES)..meta.bytes;
     let tail = fetch.ranges(meta, std::slice::from_ref(&range)).await?;
-    let mut decoder = guard(meta, || {
+    let mut decoder = guard(&meta.path, || {
         let mut decoder = ParquetMetaDataPushDecoder::try_new(meta.bytes)?
             .with_page_index_policy(PageIndexPolicy::Required);
         decoder.push_ranges(vec![range], tail)?;
         Ok(decoder)
     })?;
     loop {
-        match guard(meta, || decoder.try_decode())? {
+        match guard(&meta.path, || decoder.try_decode())? {
             DecodeResult::Data(footer) => return Ok(footer),
             DecodeResult::NeedsData(ranges) => {
                 let bytes = fetch.ranges(meta, &ranges).await?;
-                guard(meta, || decoder.push_ranges(ranges, bytes))?;
+                guard(&meta.path, || decoder.push_ranges(ranges, bytes))?;
             }
             DecodeResult::Finished => return Err(corrupt(meta, "it has no footer")),
         }
@@ -76,7 +78,6 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Number of row groups.
     /// What its pages come to when they are unpacked.
     pub(super) fn unpacked_bytes(&self) -> u64 {
         let groups = self.footer.row_groups().iter();
@@ -85,6 +86,7 @@ impl<'a> File<'a> {
             .sum()
     }
 
+    /// Number of row groups.
     pub(super) fn groups(&self) -> usize {
         self.footer.num_row_groups()
     }
@@ -194,6 +196,35 @@ impl<'a> File<'a> {
         columns: &[&str],
         mut each: impl FnMut(&RecordBatch) -> Result<bool>,
     ) -> Result<()> {
+        let mut decoder = self.decoder(group, rows, columns)?;
+        loop {
+            match decoder.step()? {
+                Step::Rows(columns) => {
+                    if !each(&columns).map_err(|error| error.at(&self.meta.path))? {
+                        return Ok(());
+                    }
+                }
+                Step::Needs(ranges) => {
+                    let bytes = self.fetch(&ranges).await?;
+                    decoder.give(ranges, bytes)?;
+                }
+                Step::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Some ranges of it, in the order they are asked for.
+    pub(super) async fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.fetch.ranges(self.meta, ranges).await
+    }
+
+    /// A decoder of some rows of a row group.
+    pub(super) fn decoder(
+        &self,
+        group: usize,
+        rows: Range<usize>,
+        columns: &[&str],
+    ) -> Result<Decoder> {
         let all = self.rows(group);
         let rows = rows.start..rows.end.min(all);
         if rows.is_empty() {
@@ -204,7 +235,7 @@ impl<'a> File<'a> {
             RowSelector::select(rows.len()),
             RowSelector::skip(all - rows.end),
         ]);
-        let mut decoder = guard(self.meta, || {
+        let decoder = guard(&self.meta.path, || {
             let builder = ParquetPushDecoderBuilder::try_new_decoder(self.footer.clone())?;
             let schema = self.footer.file_metadata().schema_descr();
             let wanted = (0..schema.num_columns())
@@ -216,20 +247,48 @@ impl<'a> File<'a> {
                 .with_batch_size(ROWS.min(rows.len()).max(1))
                 .build()
         })?;
-        loop {
-            match guard(self.meta, || decoder.try_decode())? {
-                DecodeResult::Data(columns) => {
-                    if !each(&columns).map_err(|error| error.at(&self.meta.path))? {
-                        return Ok(());
-                    }
-                }
-                DecodeResult::NeedsData(ranges) => {
-                    let bytes = self.fetch.ranges(self.meta, &ranges).await?;
-                    guard(self.meta, || decoder.push_ranges(ranges, bytes))?;
-                }
-                DecodeResult::Finished => return Ok(()),
-            }
-        }
+        Ok(Decoder {
+            decoder,
+            path: self.meta.path.as_str().into(),
+        })
+    }
+}
+
+/// Decodes rows step by step. It fetches nothing itself, so that it can run on any thread.
+pub(super) struct Decoder {
+    decoder: ParquetPushDecoder,
+    path: Arc<str>,
+}
+
+/// How far a decoder came.
+pub(super) enum Step {
+    /// The next rows.
+    Rows(RecordBatch),
+    /// It can't go on without these bytes.
+    Needs(Vec<Range<u64>>),
+    /// There are no more rows.
+    End,
+}
+
+impl Decoder {
+    /// Goes on to the next rows.
+    pub(super) fn step(&mut self) -> Result<Step> {
+        let step = guard(&self.path, || self.decoder.try_decode())?;
+        Ok(match step {
+            DecodeResult::Data(columns) => Step::Rows(columns),
+            DecodeResult::NeedsData(ranges) => Step::Needs(ranges),
+            DecodeResult::Finished => Step::End,
+        })
+    }
+
+    /// Gives it what it needs.
+    pub(super) fn give(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<()> {
+        guard(&self.path, || self.decoder.push_ranges(ranges, bytes))
+    }
+
+    /// Which object it reads.
+    pub(super) fn path(&self) -> &Arc<str> {
+        &self.path
     }
 }
 
@@ -237,17 +296,21 @@ const CONTRADICTION: &str = "its row groups and its page index contradict each o
 
 /// Runs the decoder on bytes that may be damaged: its errors and its panics say so.
 fn guard<T>(
-    meta: &SegmentMeta,
+    path: &str,
     decode: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
 ) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(corrupt(meta, &error.to_string())),
-        Err(_) => Err(corrupt(meta, "its bytes make no sense")),
+        Ok(Err(error)) => Err(unreadable(path, &error.to_string())),
+        Err(_) => Err(unreadable(path, "its bytes make no sense")),
     }
 }
 
 /// The error for a segment that isn't what was written.
 pub(super) fn corrupt(meta: &SegmentMeta, what: &str) -> Error {
-    Error::corrupt(format!("segment {:?} can't be read: {what}", meta.path))
+    unreadable(&meta.path, what)
+}
+
+fn unreadable(path: &str, what: &str) -> Error {
+    Error::corrupt(format!("segment {path:?} can't be read: {what}"))
 }

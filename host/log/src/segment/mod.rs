@@ -3,6 +3,7 @@
 mod columns;
 mod fetch;
 mod file;
+mod lanes;
 mod reader;
 mod rows;
 mod schema;

@@ -2,8 +2,7 @@
 
 use super::fetch::Fetch;
 use super::file::{File, UNIT_BYTES, Unit, footer};
-use super::rows::Rows;
-use super::{SegmentMeta, schema};
+use super::{SegmentMeta, lanes, schema};
 use crate::{ReadLimit, TimeOf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -19,9 +18,11 @@ const ANSWER_BYTES: usize = 16 << 20;
 /// The code of the error for an object that isn't there: compaction, merging or retention may have taken
 /// it away while it was read.
 pub(crate) const ABSENT: &str = "segment-absent";
-/// How many units are decoded in one go for somebody who reads one after the other; fewer where memory
-/// couldn't hold several such readers.
-const AHEAD: usize = 4;
+/// How many units each core decodes in one go for somebody who reads one after the other; fewer where
+/// memory couldn't hold several such readers.
+const AHEAD: usize = 2;
+/// However few cores there are.
+const LEAST_AHEAD: usize = 4;
 /// The part of the memory for reading that is for footers.
 const FOOTERS: u64 = 4;
 /// Offset, ingest time and commit of an event, and its row head.
@@ -38,7 +39,9 @@ struct Inner {
     fetch: Fetch,
     footers: Mutex<Recent<String, Arc<ParquetMetaData>>>,
     units: Mutex<Recent<UnitOf, Batch>>,
+    /// How many of them are decoded in one go, on how many threads.
     ahead: usize,
+    threads: usize,
 }
 
 /// Path, row group and first row.
@@ -48,11 +51,13 @@ impl Segments {
     /// With so many bytes of memory, and blocks of objects kept in `cache`.
     pub(crate) fn new(objects: Objects, memory: u64, cache: Option<BlockCache>) -> Self {
         let footers = memory / FOOTERS;
+        let threads = std::thread::available_parallelism().map_or(1, Into::into);
         Self(Arc::new(Inner {
             fetch: Fetch { objects, cache },
             footers: Mutex::new(Recent::new(footers)),
             units: Mutex::new(Recent::new(memory - footers)),
-            ahead: ahead(memory - footers),
+            ahead: ahead(memory - footers, threads),
+            threads,
         }))
     }
 
@@ -118,33 +123,7 @@ impl Segments {
         group: usize,
         units: &[Unit],
     ) -> Result<Batch> {
-        let (Some(first), Some(last)) = (units.first(), units.last()) else {
-            return Err(Error::internal("no rows of a segment were to be decoded"));
-        };
-        let columns = &schema::COLUMNS[schema::OFFSET..];
-        let rows_of = |unit: &Unit| Rows::with_capacity(unit.rows.len(), unit.bytes);
-        let (mut rows, mut left) = (rows_of(first), units.iter());
-        let mut unit = left.next();
-        let mut batches = Vec::with_capacity(units.len());
-        file.decode(group, first.rows.start..last.rows.end, columns, |columns| {
-            let mut from = 0;
-            while let Some(now) = unit.filter(|_| from < columns.num_rows()) {
-                let wanted = (now.rows.len() - rows.len()).min(columns.num_rows() - from);
-                rows.push(&columns.slice(from, wanted))?;
-                from += wanted;
-                if rows.len() == now.rows.len() {
-                    unit = left.next();
-                    let next = unit.map_or_else(|| Rows::with_capacity(0, 0), rows_of);
-                    let done = std::mem::replace(&mut rows, next);
-                    batches.push((now.rows.start, done.into_batch()));
-                }
-            }
-            Ok(true)
-        })
-        .await?;
-        if batches.len() != units.len() {
-            return Err(Error::corrupt("it has fewer rows than it says").at(path));
-        }
+        let mut batches = lanes::decode(file, group, units, self.0.threads).await?;
         let mut kept = lock(&self.0.units);
         for (row, batch) in &batches {
             let bytes = batch.payload().len() + batch.len() * ROW_BYTES;
@@ -270,9 +249,10 @@ impl Segments {
 
 /// How many units are decoded at once with so much memory for them: what is decoded must still be there
 /// when its reader comes for it.
-fn ahead(memory: u64) -> usize {
+fn ahead(memory: u64, threads: usize) -> usize {
+    let most = (AHEAD * threads).max(LEAST_AHEAD);
     let fitting = memory / (2 * UNIT_BYTES as u64);
-    usize::try_from(fitting).map_or(AHEAD, |fitting| fitting.clamp(1, AHEAD))
+    usize::try_from(fitting).map_or(most, |fitting| fitting.clamp(1, most))
 }
 
 /// What is gathered until a limit.

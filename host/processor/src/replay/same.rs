@@ -1,7 +1,7 @@
 //! Whether two events or two states are the same, and what they look like where they aren't.
 
 use crate::record::Record;
-use crate::stored::{Opened, Slots, TIMERS, opened, split_entry};
+use crate::stored::{Opened, Slots, TIMERS, USAGE, opened, split_entry};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use tidemill_state::{Frozen, FrozenValue, Scope};
@@ -280,6 +280,10 @@ impl Reading<'_> {
     }
 
     fn is_live(&self, value: &FrozenValue, until: Until) -> bool {
+        // How much is kept is the host's account, and what it is uncertain of depends on restarts.
+        if value.slot == USAGE {
+            return false;
+        }
         let slot = self
             .slots
             .list

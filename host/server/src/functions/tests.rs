@@ -45,6 +45,6 @@ fn starts_are_read() {
         start_of("now")
             .unwrap_err()
             .detail
-            .contains("earliest, latest or a time")
+            .contains("earliest, latest, keep or a time")
     );
 }

@@ -71,7 +71,7 @@ fn every_code_has_a_page() {
     let missing: Vec<_> = used.iter().filter(|code| page(code).is_none()).collect();
     assert!(
         missing.is_empty(),
-        "add pages for {missing:?} in problem/pages.rs"
+        "add pages for {missing:?} in problem/pages/"
     );
 }
 

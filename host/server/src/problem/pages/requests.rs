@@ -82,13 +82,6 @@ pub(super) const PAGES: &[Page] = &[
         "Count the requests of each epoch from 0.",
     ),
     page_of(
-        403,
-        "producer-fenced",
-        "a newer epoch of this producer exists",
-        "Another instance of this producer has begun a higher epoch; current_epoch (and the header Producer-Epoch) is the one that may write. Nothing was written.",
-        "Stop this instance. If it is the one that should go on, let it begin an epoch above current_epoch at Producer-Seq 0.",
-    ),
-    page_of(
         400,
         "empty-body",
         "nothing to append",
@@ -101,6 +94,20 @@ pub(super) const PAGES: &[Page] = &[
         "body cut off",
         "The connection ended before the body did, or a compressed body ends early. What was cut off was not read as an event.",
         "Send the request again.",
+    ),
+    page_of(
+        400,
+        "invalid-partitions",
+        "number of partitions refused",
+        "A topic has 1 to 10,000 partitions.",
+        "Choose a number in between.",
+    ),
+    page_of(
+        403,
+        "producer-fenced",
+        "a newer epoch of this producer exists",
+        "Another instance of this producer has begun a higher epoch; current_epoch (and the header Producer-Epoch) is the one that may write. Nothing was written.",
+        "Stop this instance. If it is the one that should go on, let it begin an epoch above current_epoch at Producer-Seq 0.",
     ),
     page_of(
         404,
@@ -180,6 +187,20 @@ pub(super) const PAGES: &[Page] = &[
         "Restore the object; it must not be deleted by hand.",
     ),
     page_of(
+        404,
+        "no-journal",
+        "no journal there",
+        "The folder is not the data directory of a host: it has no journal.",
+        "Name the folder that `dir` in the settings names.",
+    ),
+    page_of(
+        404,
+        "no-storage",
+        "no storage there",
+        "The folder in which the settings say that objects are kept isn't there.",
+        "Give the settings that the host runs with.",
+    ),
+    page_of(
         405,
         "method-not-allowed",
         "method not allowed here",
@@ -243,6 +264,27 @@ pub(super) const PAGES: &[Page] = &[
         "Send the requests from expected on, in order. Where they are not known any more, begin a new Producer-Epoch at 0.",
     ),
     page_of(
+        409,
+        "replay-impossible",
+        "replay impossible",
+        "What the function did can't be done again, because its beginning isn't known or what it read is gone.",
+        "Verify what comes after a deployment with state=reset, or keep the input longer.",
+    ),
+    page_of(
+        409,
+        "loss-not-accepted",
+        "repair would lose events",
+        "The journal is damaged, and what could be repaired loses what was acknowledged.",
+        "Restore the journal from a copy of the disk; without one, `tidemill log repair --accept-loss` does it.",
+    ),
+    page_of(
+        409,
+        "not-repairable",
+        "not repairable here",
+        "What is wrong with the journal can't be mended by cutting it.",
+        "Restore journal and storage from copies that belong together.",
+    ),
+    page_of(
         412,
         "tail-moved",
         "partition ends elsewhere",
@@ -292,13 +334,6 @@ pub(super) const PAGES: &[Page] = &[
         "Give each request a key of its own, and repeat a request exactly as it was.",
     ),
     page_of(
-        409,
-        "replay-impossible",
-        "replay impossible",
-        "What the function did can't be done again, because its beginning isn't known or what it read is gone.",
-        "Verify what comes after a deployment with state=reset, or keep the input longer.",
-    ),
-    page_of(
         422,
         "invalid-component",
         "component refused",
@@ -332,6 +367,13 @@ pub(super) const PAGES: &[Page] = &[
         "functions in a circle",
         "With this function events would go round in a circle.",
         "Let the function write to another topic.",
+    ),
+    page_of(
+        422,
+        "unknown-topic",
+        "input topic missing",
+        "The function reads a topic that doesn't exist.",
+        "Create the topic first, or correct the function's input.",
     ),
     page_of(
         431,
