@@ -19,7 +19,7 @@ pub const READ_WAIT_SECONDS: u64 = 60;
 pub const LISTED_ERRORS: usize = 100;
 /// Largest component that can be uploaded, unless a host allows less.
 pub const COMPONENT_BYTES: usize = 64 << 20;
-/// Most code of all functions in a component: the compiler takes about a second and 15 MiB for each MiB.
+/// Most code of all functions in a component: what the compiler takes grows with it.
 pub const CODE_BYTES: usize = 32 << 20;
 /// Largest function in a component: the compiler's time and memory for one grow faster than its size.
 pub const CODE_BODY_BYTES: usize = 512 << 10;
