@@ -1,7 +1,7 @@
 //! Exactly once over crashes: everything is dropped without a word at arbitrary moments, and opened
 //! again.
 
-use crate::host::{Host, counting, number};
+use crate::host::{Host, counting, number, process};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,16 +61,7 @@ fn outputs_and_state_equal_a_recount_after_every_crash() {
     let dir = tempfile::tempdir().expect("a folder");
     let random = Random::seeded(11);
     let mut sent = BTreeMap::new();
-    let run = |work: &mut dyn FnMut(&tokio::runtime::Runtime)| {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        work(&runtime);
-        runtime.shutdown_background();
-    };
-    run(&mut |runtime| {
+    process(|runtime| {
         runtime.block_on(async {
             let host = Host::open(dir.path()).await;
             host.topic("in", PARTITIONS, Format::Bytes).await;
@@ -79,9 +70,9 @@ fn outputs_and_state_equal_a_recount_after_every_crash() {
         });
     });
     for _ in 0..ROUNDS {
-        run(&mut |runtime| runtime.block_on(live(dir.path(), &random, &mut sent)));
+        process(|runtime| runtime.block_on(live(dir.path(), &random, &mut sent)));
     }
-    run(&mut |runtime| {
+    process(|runtime| {
         runtime.block_on(async {
             let host = reopen(dir.path()).await;
             check(&host, &sent).await;

@@ -57,6 +57,15 @@ pub(crate) struct Host {
 }
 
 /// An event as tests compare it.
+/// Does something as a process that ends without closing anything: what still runs is cut off.
+pub(crate) fn process(work: impl FnOnce(&tokio::runtime::Runtime)) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    work(&runtime);
+    runtime.shutdown_background();
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) partition: u32,

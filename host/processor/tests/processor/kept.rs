@@ -1,7 +1,7 @@
 //! Slots of every kind, time-to-live and timers in event time: what the host makes of the cases, and
 //! whether it comes to the same as the tests that authors run.
 
-use crate::host::{Host, conserved};
+use crate::host::{Host, conserved, process};
 use keeper::{Ask, Said};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,13 +170,7 @@ async fn live(dir: &Path, random: &Random, sent: &mut [Sent]) {
 }
 
 fn in_a_process(work: impl AsyncFnOnce()) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(work());
-    runtime.shutdown_background();
+    process(|runtime| runtime.block_on(work()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Dead letters put back and discarded: each once, whatever happens meanwhile.
 
 use crate::crash::{reopen, some_time};
-use crate::host::{Host, conserved, counting, manifest};
+use crate::host::{Host, conserved, counting, manifest, process};
 use serde_json::json;
 use tidemill_log::{Draft, Format};
 use tidemill_processor::{Chosen, Done, KeepState, LetterQuery};
@@ -260,15 +260,8 @@ async fn keyed_by_a_pointer_they_go_back_to_the_task_of_their_key_and_foreign_on
 #[test]
 fn over_crashes_each_is_put_back_once_or_still_open() {
     let dir = tempfile::tempdir().expect("a folder");
-    let run = |work: &mut dyn FnMut(&tokio::runtime::Runtime)| {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        work(&runtime);
-        runtime.shutdown_background();
-    };
     const LETTERS: u64 = 60;
-    run(&mut |runtime| {
+    process(|runtime| {
         runtime.block_on(async {
             let host = Host::open(dir.path()).await;
             host.topic("in", 2, Format::Bytes).await;
@@ -287,7 +280,7 @@ fn over_crashes_each_is_put_back_once_or_still_open() {
         });
     });
     for round in 0..8_u64 {
-        run(&mut |runtime| {
+        process(|runtime| {
             runtime.block_on(async {
                 let host = reopen(dir.path()).await;
                 let processor = host.processor.clone();
@@ -304,7 +297,7 @@ fn over_crashes_each_is_put_back_once_or_still_open() {
             });
         });
     }
-    run(&mut |runtime| {
+    process(|runtime| {
         runtime.block_on(async {
             let host = reopen(dir.path()).await;
             let report = host.until("f", |report| report.counts.retrying == 0).await;

@@ -1,7 +1,7 @@
 //! Events that wait to be tried again while other keys go on: order, restarts, versions, bounds, counts.
 
 use crate::crash::{reopen, some_time};
-use crate::host::{Host, conserved, counting, manifest};
+use crate::host::{Host, conserved, counting, manifest, process};
 use serde_json::{Value, json};
 use tidemill_log::Format;
 use tidemill_processor::{FunctionReport, FunctionStatus, KeepState};
@@ -253,16 +253,9 @@ fn mixed(round: u64) -> Vec<(Option<&'static str>, &'static str)> {
 #[test]
 fn nothing_parked_is_lost_or_done_twice_over_crashes() {
     let dir = tempfile::tempdir().expect("a folder");
-    let run = |work: &mut dyn FnMut(&tokio::runtime::Runtime)| {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        work(&runtime);
-        runtime.shutdown_background();
-    };
     const ROUNDS: u64 = 10;
     for round in 0..ROUNDS {
-        run(&mut |runtime| {
+        process(|runtime| {
             runtime.block_on(async {
                 let host = reopen(dir.path()).await;
                 if round == 0 {
@@ -276,7 +269,7 @@ fn nothing_parked_is_lost_or_done_twice_over_crashes() {
             });
         });
     }
-    run(&mut |runtime| {
+    process(|runtime| {
         runtime.block_on(async {
             let host = reopen(dir.path()).await;
             let report = settled(&host, ROUNDS * 40).await;

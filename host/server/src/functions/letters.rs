@@ -1,7 +1,7 @@
 //! Dead letters of a function: list, look at, put back, discard.
 
 use super::found;
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::body::{json_answer, json_text_answer, read_json};
 use crate::problem::{Answer, Problem};
 use crate::query::Params;
@@ -99,6 +99,12 @@ struct Which {
 }
 
 impl Which {
+    /// What a request asks for.
+    async fn of(app: &App, query: Option<&str>, request: Request) -> Answer<Chosen> {
+        Params::read(query, &[])?;
+        read_json::<Self>(app, request).await?.chosen()
+    }
+
     fn chosen(self) -> Answer<Chosen> {
         let is_filtered = self.reason.is_some()
             || self.topic.is_some()
@@ -143,9 +149,8 @@ pub(crate) async fn redrive(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Answer {
-    Params::read(query.as_deref(), &[])?;
-    let which: Which = read_json(&app, request).await?;
-    let dealt = app.processor.redrive(&name, which.chosen()?).await;
+    let chosen = Which::of(&app, query.as_deref(), request).await?;
+    let dealt = app.processor.redrive(&name, chosen).await;
     Ok(answer("redriven", &found(&app, &name, dealt)?))
 }
 
@@ -156,9 +161,8 @@ pub(crate) async fn discard(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Answer {
-    Params::read(query.as_deref(), &[])?;
-    let which: Which = read_json(&app, request).await?;
-    let dealt = app.processor.discard(&name, which.chosen()?).await;
+    let chosen = Which::of(&app, query.as_deref(), request).await?;
+    let dealt = app.processor.discard(&name, chosen).await;
     Ok(answer("discarded", &found(&app, &name, dealt)?))
 }
 
