@@ -153,7 +153,7 @@ impl Letters {
     /// Finds their topic.
     ///
     /// # Errors
-    /// `function-stopped` when the function can't be taken up.
+    /// `function-broken` when the function can't be taken up.
     pub(crate) fn find(parts: &Arc<Parts>, function: &Function) -> Result<Self> {
         let name = &function.manifest.name;
         let Some(deployment) = &function.deployment else {

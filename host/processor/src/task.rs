@@ -12,6 +12,7 @@ mod parking;
 mod repartition;
 mod skipped;
 mod transaction;
+mod wanted;
 
 use crate::FunctionLogLine;
 use crate::attempts::Next;
@@ -34,9 +35,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
-use tidemill_state::{Missing, Scope};
+use tidemill_state::Scope;
 use tidemill_types::{Error, PartitionId};
 use transaction::Prepared;
+pub(crate) use wanted::Wanted;
 
 /// How long a slice may last before another task has its turn.
 const BUDGET: Duration = Duration::from_millis(4);
@@ -56,17 +58,10 @@ pub(crate) enum Slice {
     Idle,
     /// The next events aren't in memory: read them and hand them to [`Task::fetched`].
     Read,
-    /// These values of state aren't in memory: load them.
-    Load(Scope, Vec<Missing>),
-    /// The task's timers aren't known yet: read them and hand them to [`Task::timers_read`].
-    Timers,
+    /// Something of its state has to be known first: do [`Task::reading`] and hand it to [`Task::learned`].
+    State(Wanted),
     /// There is no room for an instance of so many pages: wait for it and hand it to [`Task::granted`].
     Instance(u32),
-    /// How much state there is isn't known, or is in doubt (true): count it and hand it to
-    /// [`Task::measured`].
-    Measure(bool),
-    /// What the task has parked isn't known yet: read it and hand it to [`Task::parked_read`].
-    Parked,
     /// State can't be read now: wait, then go on.
     Storage(Error),
     /// Too much is in flight: wait for room.
@@ -233,7 +228,7 @@ impl Task {
             return self.commit(prepared);
         }
         if self.kept.is_none() && self.keeps() {
-            return Some(Slice::Measure(false));
+            return Some(Slice::State(Wanted::Kept { again: false }));
         }
         let Some(pending) = &self.pending else {
             if let Some(turn) = self.unpark().or_else(|| self.fire(None)) {

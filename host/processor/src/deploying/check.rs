@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_log::Topic;
 use tidemill_types::{Error, ErrorKind, FunctionName, Result, TopicName};
-use tidemill_wasm::{Component, HostServices, MapScan};
+use tidemill_wasm::{Component, Stateless};
 
 /// A deployment that may go ahead.
 pub(crate) struct Checked {
@@ -232,7 +232,7 @@ async fn starts(inner: &Inner, component: &Component, manifest: &Manifest) -> Re
     );
     let started = tokio::task::spawn_blocking(move || {
         sandbox
-            .instantiate(&component, limits, Arc::new(Nothing))
+            .instantiate(&component, limits, Arc::new(Stateless::default()))
             .map(drop)
     });
     match started.await {
@@ -245,26 +245,5 @@ async fn starts(inner: &Inner, component: &Component, manifest: &Manifest) -> Re
             ),
         )),
         Err(_) => Err(Error::internal("the sandbox panicked")),
-    }
-}
-
-/// Services of an instance that is never called.
-struct Nothing;
-
-impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &'static str {
-        "{}"
-    }
-    fn input_topic(&self, _: u32) -> Option<&str> {
-        None
     }
 }

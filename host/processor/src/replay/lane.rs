@@ -6,11 +6,9 @@ use crate::function_log::FunctionLog;
 use crate::manifest::Order;
 use crate::measure::FunctionMetrics;
 use crate::note::Note;
-use crate::parked;
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::Role;
-use crate::stored::TIMERS;
 use crate::task::{Slice, Start, Task, View};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -159,30 +157,13 @@ impl Lane {
                     let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
                     self.run.parts.clock.advance(micros.max(1));
                 }
-                Slice::Load(scope, missing) => {
-                    let state = self.run.parts.state.clone();
-                    blocking(move || state.load(scope, &missing)).await?;
-                }
-                Slice::Timers => {
-                    let (state, scope) = (self.run.parts.state.clone(), self.task()?.scope());
-                    let list = move || state.list(scope, TIMERS, b"", None, usize::MAX);
-                    let stored = blocking(list).await?;
-                    self.task()?.timers_read(stored)?;
+                Slice::State(wanted) => {
+                    let known = blocking(self.task()?.reading(wanted)).await?;
+                    self.task()?.learned(known)?;
                 }
                 Slice::Instance(pages) => {
                     let room = self.run.parts.instances.room(pages).await?;
                     self.task()?.granted(room);
-                }
-                Slice::Measure(again) => {
-                    let measuring = self.task()?.to_measure(again);
-                    let kept = blocking(move || measuring.read()).await?;
-                    self.task()?.measured(kept);
-                }
-                Slice::Parked => {
-                    let (state, scope) = (self.run.parts.state.clone(), self.task()?.scope());
-                    let list = move || parked::stored_in(&state, parked::scope(scope));
-                    let stored = blocking(list).await?;
-                    self.task()?.parked_read(&stored)?;
                 }
                 Slice::Storage(error) | Slice::Fault(error) => return Err(error),
             }

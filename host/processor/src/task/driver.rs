@@ -1,9 +1,7 @@
 //! Drives one task: hands it to the pool slice by slice and waits for what it asks for in between.
 
-use super::{Slice, Start, Task, View};
-use crate::parked;
+use super::{Slice, Start, Task, View, Wanted};
 use crate::parts::Parts;
-use crate::stored::TIMERS;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
@@ -148,37 +146,21 @@ async fn wait(
             Slice::More => {}
             Slice::Idle => idle(parts, task, follower).await?,
             Slice::Read => next = read(parts, task).await?,
-            Slice::Load(scope, missing) => {
-                let state = parts.state.clone();
-                let load = move || state.load(scope, &missing);
-                apart(parts, task, load).await?;
-            }
-            Slice::Timers => {
-                let (state, scope) = (parts.state.clone(), task.scope());
-                let list = move || state.list(scope, TIMERS, b"", None, usize::MAX);
-                if let Some(stored) = apart(parts, task, list).await? {
-                    task.timers_read(stored)?;
+            Slice::State(wanted) => {
+                let counts = matches!(wanted, Wanted::Kept { .. });
+                let reading = task.reading(wanted);
+                if let Some(known) = apart(parts, task, reading).await? {
+                    task.learned(known)?;
+                    if counts {
+                        // The limit is one of all partitions together.
+                        task.usage().known().await;
+                    }
                 }
             }
             Slice::Instance(pages) => {
                 task.say("waiting for memory for an instance (functions.memory_bytes)".into());
                 let room = parts.instances.room(pages).await?;
                 task.granted(room);
-            }
-            Slice::Measure(again) => {
-                let measuring = task.to_measure(again);
-                if let Some(kept) = apart(parts, task, move || measuring.read()).await? {
-                    task.measured(kept);
-                    // The limit is one of all partitions together.
-                    task.usage().known().await;
-                }
-            }
-            Slice::Parked => {
-                let (state, scope) = (parts.state.clone(), parked::scope(task.scope()));
-                let list = move || parked::stored_in(&state, scope);
-                if let Some(stored) = apart(parts, task, list).await? {
-                    task.parked_read(&stored)?;
-                }
             }
             Slice::Storage(error) => pause(parts, task, error).await?,
             Slice::Room => parts.log.room().await,

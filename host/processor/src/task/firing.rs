@@ -6,7 +6,7 @@
 //! was received at its time or later. Only while there is nothing to read does the clock decide, and what
 //! it said is part of the frame.
 
-use super::{Slice, Task};
+use super::{Slice, Task, Wanted};
 use crate::manifest::Time;
 use crate::pending::{Pending, Turn};
 use crate::record::Role;
@@ -73,7 +73,7 @@ impl Task {
 
     fn fire_at(&mut self, processing: Option<Timestamp>) -> Option<Turned> {
         let Some(timers) = &self.timers else {
-            return Some(Turned::Wait(Slice::Timers));
+            return Some(Turned::Wait(Slice::State(Wanted::Timers)));
         };
         let Time { disorder, .. } = self.deployment.manifest.time;
         let watermark = self.note.watermark_micros(disorder);
@@ -127,7 +127,7 @@ impl Task {
             }
         });
         if !missing.is_empty() {
-            return Ok(Err(Slice::Load(scope, missing)));
+            return Ok(Err(Slice::State(Wanted::Values(scope, missing))));
         }
         let mut rows = PackedRows::default();
         for ((due, key, tag), stored) in turns.iter().zip(stored) {
@@ -165,7 +165,7 @@ impl Task {
     ///
     /// # Errors
     /// `Corrupt` when they aren't what a task writes.
-    pub(crate) fn timers_read(&mut self, stored: Vec<(Bytes, Bytes)>) -> Result<()> {
+    pub(super) fn timers_read(&mut self, stored: Vec<(Bytes, Bytes)>) -> Result<()> {
         let timers = Timers::load(stored)?;
         self.view.set_timers(timers.len());
         self.timers = Some(timers);

@@ -22,37 +22,30 @@ impl Task {
             true => limit,
             false => seen.saturating_add(SPARE_PAGES).min(limit),
         };
-        let mut warm = instances.take(self.guest.number);
+        let (kept, held) = match instances.take(self.guest.number) {
+            Some(warm) => (Some((warm.instance, warm.packer)), Some(warm.room)),
+            None => (None, None),
+        };
         let room = match self.guest.granted.take() {
-            Some(granted) => granted,
-            None => {
-                let (instance, held) = match warm.take() {
-                    Some(warm) => (Some((warm.instance, warm.packer)), Some(warm.room)),
-                    None => (None, None),
-                };
-                match instances.grow(held, wanted) {
-                    Ok(room) => {
-                        if let Some((instance, packer)) = instance {
-                            (self.guest.instance, self.guest.packer) = (Some(instance), packer);
-                        }
-                        room
-                    }
-                    Err(held) => {
-                        if let (Some((instance, packer)), Some(room)) = (instance, held) {
-                            let warm = Warm {
-                                instance,
-                                packer,
-                                room,
-                            };
-                            instances.shelve(self.guest.number, warm);
-                        }
-                        return Some(Slice::Instance(wanted));
-                    }
+            Some(granted) => Ok(granted),
+            None => instances.grow(held, wanted),
+        };
+        let room = match room {
+            Ok(room) => room,
+            Err(held) => {
+                if let (Some((instance, packer)), Some(room)) = (kept, held) {
+                    let warm = Warm {
+                        instance,
+                        packer,
+                        room,
+                    };
+                    instances.shelve(self.guest.number, warm);
                 }
+                return Some(Slice::Instance(wanted));
             }
         };
-        if let Some(warm) = warm {
-            (self.guest.instance, self.guest.packer) = (Some(warm.instance), warm.packer);
+        if let Some((instance, packer)) = kept {
+            (self.guest.instance, self.guest.packer) = (Some(instance), packer);
         }
         self.guest.room = Some(room);
         let grant = self.grant();

@@ -2,7 +2,7 @@
 
 use super::keeping::Full;
 use super::transaction::Then;
-use super::{Slice, Task, parking};
+use super::{Slice, Task, Wanted, parking};
 use crate::FunctionLogLine;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
@@ -241,7 +241,7 @@ impl Task {
         let scope = self.scope();
         match self.guest.pack(pending, &self.parts.state, scope, slots) {
             Ok(missing) if missing.is_empty() => {}
-            Ok(missing) => return Some(Slice::Load(scope, missing)),
+            Ok(missing) => return Some(Slice::State(Wanted::Values(scope, missing))),
             Err(fault) => return Some(Slice::Fault(fault)),
         }
         if keyless > 0 {
@@ -374,7 +374,9 @@ impl Task {
         let full = effects.as_ref().ok().map(|effects| self.too_much(effects));
         match full.transpose() {
             Ok(None | Some(None)) => {}
-            Ok(Some(Some(Full::Doubtful))) => return Some(Slice::Measure(true)),
+            Ok(Some(Some(Full::Doubtful))) => {
+                return Some(Slice::State(Wanted::Kept { again: true }));
+            }
             Ok(Some(Some(Full::Refused(events)))) => {
                 run.refused = events;
                 effects = self.desk().answered(pending, &run, &commands);

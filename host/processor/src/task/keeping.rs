@@ -5,23 +5,7 @@ use crate::effects::{Effects, Refusal};
 use crate::record::Role;
 use crate::usage::{Growth, Kept, Usage, growth};
 use std::collections::BTreeMap;
-use tidemill_state::{Scope, Store};
-use tidemill_types::{ByteSize, Result};
-
-/// What is to be counted.
-pub(crate) struct Measuring {
-    state: Store,
-    scope: Scope,
-    slots: Vec<u16>,
-    again: bool,
-}
-
-impl Measuring {
-    /// Counts. Blocks.
-    pub(crate) fn read(&self) -> Result<Kept> {
-        Kept::read(&self.state, self.scope, &self.slots, self.again)
-    }
-}
+use tidemill_types::ByteSize;
 
 /// What there is to say of effects that pass the function's `state_bytes`.
 pub(super) enum Full {
@@ -37,23 +21,13 @@ impl Task {
         self.role == Role::Main && self.deployment.slots.keyed()
     }
 
-    /// What has to be counted to know how much state there is.
-    pub(crate) fn to_measure(&self, again: bool) -> Measuring {
-        Measuring {
-            state: self.parts.state.clone(),
-            scope: self.scope(),
-            slots: self.deployment.slots.numbers.clone(),
-            again,
-        }
-    }
-
     /// What all partitions of the function keep.
     pub(super) fn usage(&self) -> &Usage {
         &self.deployment.usage
     }
 
     /// Takes what was counted.
-    pub(crate) fn measured(&mut self, kept: Kept) {
+    pub(super) fn measured(&mut self, kept: Kept) {
         self.deployment.usage.set(self.at.partition, kept.bytes);
         self.kept = Some(kept);
     }

@@ -2,7 +2,7 @@
 //! moving the position.
 
 use super::firing::Turned;
-use super::{Slice, Task};
+use super::{Slice, Task, Wanted};
 use crate::parked::{self, Parked, ParkedChange, ParkedEvent, SLOT, key_of};
 use crate::pending::{Fired, Pending};
 use crate::record::Role;
@@ -34,7 +34,7 @@ impl Task {
         }
         let Some(parked) = &self.parked else {
             if self.note.counts.retrying > 0 {
-                return Some(Turned::Wait(Slice::Parked));
+                return Some(Turned::Wait(Slice::State(Wanted::Parked)));
             }
             self.parked = Some(Parked::default());
             return None;
@@ -74,7 +74,7 @@ impl Task {
             }
         });
         if !missing.is_empty() {
-            return Ok(Err(Slice::Load(scope, missing)));
+            return Ok(Err(Slice::State(Wanted::Values(scope, missing))));
         }
         let mut rows = PackedRows::default();
         let (mut offsets, mut fired) = (Vec::new(), Vec::new());
@@ -100,7 +100,7 @@ impl Task {
     ///
     /// # Errors
     /// `Corrupt` when they aren't what a task writes.
-    pub(crate) fn parked_read(&mut self, stored: &[(Bytes, Bytes)]) -> Result<()> {
+    pub(super) fn parked_read(&mut self, stored: &[(Bytes, Bytes)]) -> Result<()> {
         self.parked = Some(Parked::load(stored, self.deployment.version)?);
         Ok(())
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
-use tidemill_wasm::{
-    BatchPacker, Call, CallLimits, Component, HostServices, Instance, MapScan, Sandbox,
-};
+use tidemill_wasm::{BatchPacker, Call, CallLimits, Component, Instance, Sandbox, Stateless};
 
 pub(crate) const CALL: Call = Call {
     input: 0,
@@ -15,26 +13,6 @@ pub(crate) const CALL: Call = Call {
     seed: 0,
 };
 
-struct Nothing;
-
-impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &str {
-        "{}"
-    }
-    fn input_topic(&self, _: u32) -> Option<&str> {
-        Some("flights")
-    }
-}
-
 pub(crate) fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
     let limits = CallLimits {
         memory: ByteSize::mib(64),
@@ -42,7 +20,13 @@ pub(crate) fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
         output_bytes: ByteSize::mib(8),
     };
     sandbox
-        .instantiate(component, limits, Arc::new(Nothing))
+        .instantiate(
+            component,
+            limits,
+            Arc::new(Stateless {
+                input: Some("flights"),
+            }),
+        )
         .expect("an instance")
 }
 

@@ -73,6 +73,31 @@ pub trait HostServices: Send + Sync {
     fn input_topic(&self, input: u32) -> Option<&str>;
 }
 
+/// Services of a function that keeps nothing and isn't configured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stateless {
+    /// Topic of its one input, if it is known.
+    pub input: Option<&'static str>,
+}
+
+impl HostServices for Stateless {
+    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+    fn config(&self) -> &'static str {
+        "{}"
+    }
+    fn input_topic(&self, input: u32) -> Option<&str> {
+        self.input.filter(|_| input == 0)
+    }
+}
+
 /// Which entries of a map are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapScan<'a> {

@@ -104,7 +104,7 @@ fn memory_that_does_not_fit_from_the_start() {
         ..LIMITS
     };
     let failure = sandbox
-        .instantiate(&component, limits, Arc::new(Nothing))
+        .instantiate(&component, limits, Arc::new(Stateless::default()))
         .expect_err("two pages");
     assert_eq!(
         (failure.kind, failure.message.as_str()),
@@ -249,7 +249,7 @@ fn a_start_that_loops_or_traps() {
         let fields = format!("(func $begin {start}) (start $begin) {FILTER}");
         let component = compile(&sandbox, "", &fields);
         let failure = sandbox
-            .instantiate(&component, limits, Arc::new(Nothing))
+            .instantiate(&component, limits, Arc::new(Stateless::default()))
             .expect_err("no start");
         assert_eq!(failure.kind, kind);
         assert!(failure.message.contains(words), "{failure:?}");

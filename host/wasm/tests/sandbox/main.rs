@@ -23,6 +23,7 @@ use std::time::Duration;
 use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
 use tidemill_wasm::{
     BatchPacker, Call, CallLimits, Component, HostServices, Instance, MapScan, Sandbox, Settings,
+    Stateless,
 };
 
 const FILTER: &str = include_str!("../../../../tests/guests/wat/filter.wat");
@@ -42,27 +43,6 @@ const LIMITS: CallLimits = CallLimits {
     output_bytes: ByteSize::mib(1),
 };
 
-/// Services of a function without state and configuration.
-struct Nothing;
-
-impl HostServices for Nothing {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &str {
-        "{}"
-    }
-    fn input_topic(&self, _: u32) -> Option<&str> {
-        None
-    }
-}
-
 fn sandbox() -> Sandbox {
     Sandbox::new(Settings {
         cache_dir: None,
@@ -80,7 +60,7 @@ fn compile(sandbox: &Sandbox, imports: &str, fields: &str) -> Component {
 
 fn start(sandbox: &Sandbox, component: &Component, limits: CallLimits) -> Instance {
     sandbox
-        .instantiate(component, limits, Arc::new(Nothing))
+        .instantiate(component, limits, Arc::new(Stateless::default()))
         .expect("an instance")
 }
 

@@ -180,7 +180,7 @@ proptest! {
         bytes[at] = byte;
         let limits = CallLimits { deadline: Duration::from_millis(20), ..LIMITS };
         if let Ok(component) = sandbox.compile(&bytes)
-            && let Ok(mut instance) = sandbox.instantiate(&component, limits, Arc::new(Nothing))
+            && let Ok(mut instance) = sandbox.instantiate(&component, limits, Arc::new(Stateless::default()))
             && let Ok(answer) = instance.on_batch(CALL, &batch(&[b"a"]))
         {
             let _ = tidemill_wasm::Commands::parse(&answer, 1, 0, 1);

@@ -11,30 +11,9 @@ const TIGHT: CallLimits = CallLimits {
     output_bytes: ByteSize::mib(1),
 };
 
-/// Its one input.
-struct In;
-
-impl HostServices for In {
-    fn state_get(&self, _: u32, _: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-    fn map_get(&self, _: u32, _: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn map_scan(&self, _: u32, _: &[u8], _: &MapScan<'_>) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
-    }
-    fn config(&self) -> &str {
-        "{}"
-    }
-    fn input_topic(&self, input: u32) -> Option<&str> {
-        (input == 0).then_some("in")
-    }
-}
-
 fn begin(sandbox: &Sandbox, component: &Component) -> Instance {
     sandbox
-        .instantiate(component, TIGHT, Arc::new(In))
+        .instantiate(component, TIGHT, Arc::new(Stateless { input: Some("in") }))
         .expect("an instance")
 }
 
