@@ -84,6 +84,17 @@ pub(crate) struct Note {
 }
 
 impl Note {
+    /// The note of a task whose position is set elsewhere: totals stay, and what is parked; time begins again.
+    pub(crate) fn moved(&self) -> Self {
+        Self {
+            counts: self.counts,
+            floor: self.floor,
+            version: self.version,
+            base: self.base,
+            ..Self::default()
+        }
+    }
+
     /// Takes an event's times into account. Whether it lies too far in the future is told by its
     /// ingest time, not by the clock, so that a replay sees the same.
     pub(crate) fn observe(&mut self, time: Timestamp, ingested: Timestamp, max_future: Duration) {

@@ -135,7 +135,7 @@ fn begin_at(record: &Record, role: Role, to: Vec<(TopicId, Vec<u64>)>, draft: &m
 }
 
 /// Sets a reader's positions in some topics. Positions only go on from where they are, so all of the
-/// reader's are forgotten and set anew. Totals stay; time begins again.
+/// reader's are forgotten and set anew.
 fn move_to(
     inner: &Inner,
     record: &Record,
@@ -152,15 +152,7 @@ fn move_to(
     for (topic, offsets) in to {
         for (partition, offset) in (0..).zip(offsets) {
             let step = steps.entry(PartitionId { topic, partition }).or_default();
-            // What is parked stays parked.
-            let note = Note {
-                counts: step.1.counts,
-                floor: step.1.floor,
-                version: step.1.version,
-                base: step.1.base,
-                ..Note::default()
-            };
-            *step = (offset, note);
+            *step = (offset, step.1.moved());
         }
     }
     draft.forget(reader);

@@ -219,12 +219,8 @@ impl Verifying {
         for stretch in &self.stretches {
             let (mut from, to) = self.span(stretch, partition);
             if stretch.moves {
-                // As when it was deployed: totals stay, time begins again.
-                let counts = note.counts;
-                note = Note {
-                    counts,
-                    ..Note::default()
-                };
+                // As when it was deployed.
+                note = note.moved();
             }
             let begin = (from, note);
             let mut lane = Lane::new(&self.run, &stretch.deployment, partition, begin, stop);
