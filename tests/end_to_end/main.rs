@@ -22,3 +22,4 @@ mod program;
 mod retries;
 mod schemas;
 mod state;
+mod versions;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// overrides what the function says of itself, key by key.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  tidemill deploy\n  tidemill deploy ./carrier-delays --start earliest\n  tidemill deploy carrier_delays.component.wasm --name carrier-delays --dry-run"
+    after_help = "Examples:\n  tidemill deploy\n  tidemill deploy ./carrier-delays --start earliest\n  tidemill deploy ./carrier-delays --shadow\n  tidemill deploy carrier_delays.component.wasm --name carrier-delays --dry-run"
 )]
 pub(crate) struct Deploy {
     /// A component, or the directory of a crate.
@@ -34,6 +34,10 @@ pub(crate) struct Deploy {
     /// What becomes of an earlier version's state.
     #[arg(long, value_parser = ["keep", "reset"])]
     state: Option<String>,
+    /// Run it beside the version in force instead: on the same events, from a copy of the state (or, with
+    /// `--state reset`, without any), with outputs of its own. `tidemill functions shadow` deals with it.
+    #[arg(long, conflicts_with = "start")]
+    shadow: bool,
     /// Check everything, show what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -58,6 +62,7 @@ pub(crate) async fn perform(host: &str, args: &Deploy) -> Result<()> {
     let query: Vec<(&str, &str)> = [("start", &args.start), ("state", &args.state)]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .chain(args.shadow.then_some(("shadow", "true")))
         .collect();
     let dry = [query.as_slice(), &[("dry_run", "true")]].concat();
     if args.dry_run {

@@ -1,5 +1,7 @@
 //! `tidemill functions`: what runs in a host and how it is doing.
 
+mod invoke;
+mod shadow;
 mod versions;
 
 use crate::args::{Shape, Show};
@@ -12,7 +14,7 @@ use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 
-/// List, describe, pause, resume, roll back and delete functions, and read their logs.
+/// List, describe, ask, pause, resume, roll back and delete functions, and read their logs.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "Example:\n  tidemill functions list")]
 pub(crate) enum Functions {
@@ -21,6 +23,8 @@ pub(crate) enum Functions {
     Logs(Logs),
     Pause(Pause),
     Resume(Resume),
+    Invoke(invoke::Invoke),
+    Shadow(shadow::Shadow),
     Versions(versions::Versions),
     Rollback(versions::Rollback),
     Delete(Delete),
@@ -100,6 +104,8 @@ pub(crate) async fn perform(host: &str, command: Functions) -> Result<()> {
         Functions::Logs(args) => logs(&client, &args).await,
         Functions::Pause(args) => act(&client, &args.name, "pause").await,
         Functions::Resume(args) => act(&client, &args.name, "resume").await,
+        Functions::Invoke(args) => invoke::invoke(&client, &args).await,
+        Functions::Shadow(args) => shadow::perform(&client, &args).await,
         Functions::Versions(args) => versions::list(&client, &args).await,
         Functions::Rollback(args) => versions::rollback(&client, &args).await,
         Functions::Delete(args) => {
@@ -167,16 +173,24 @@ pub(crate) fn lag(function: &Value) -> u64 {
 
 async fn describe(client: &Client, args: &Describe) -> Result<()> {
     let answer = client.get(&["v1", "functions", &args.name], &[]).await?;
-    if args.show.output == Shape::Table {
-        print::answer(args.show.output, &answer, None, |answer| {
+    described(args.show.output, &answer)
+}
+
+/// Prints a function with its tasks.
+fn described(shape: Shape, answer: &Value) -> Result<()> {
+    if shape == Shape::Table {
+        print::answer(shape, answer, None, |answer| {
             table(std::slice::from_ref(answer))
         })?;
         print::line("")?;
+        if let Some(beside) = beside(answer) {
+            print::line(&format!("{beside}\n"))?;
+        }
         if let Some(reason) = answer["status_reason"].as_str() {
             print::line(&format!("{}: {reason}\n", cell(&answer["status"])))?;
         }
     }
-    print::answer(args.show.output, &answer, None, |answer| {
+    print::answer(shape, answer, None, |answer| {
         let fields = [
             "topic",
             "partition",
@@ -208,6 +222,24 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
         }
         table
     })
+}
+
+/// What runs beside a function, or beside what it runs.
+fn beside(function: &Value) -> Option<String> {
+    if let Some(shadow) = function["shadow"].as_str() {
+        return Some(format!("{shadow} runs beside it"));
+    }
+    let of = function["shadow_of"].as_object()?;
+    let text = |name: &str| of.get(name).map(cell).unwrap_or_default();
+    let state = match text("state").as_str() {
+        "empty" => "without state",
+        _ => "with a copy of its state",
+    };
+    Some(format!(
+        "runs beside {}, since {}, begun {state}",
+        text("function"),
+        text("began")
+    ))
 }
 
 /// Lines are passed on as they arrive.
@@ -307,5 +339,13 @@ mod tests {
             .split_whitespace()
             .collect();
         assert_eq!(row, ["f", "1", "running", "1,200", "3", "-", "-", "-", "5"]);
+        assert_eq!(beside(&json!({"shadow": null, "shadow_of": null})), None);
+        let with = json!({"shadow": "f.shadow"});
+        assert_eq!(beside(&with).as_deref(), Some("f.shadow runs beside it"));
+        let of = json!({"shadow_of": {"function": "f", "state": "copy", "began": "then"}});
+        assert_eq!(
+            beside(&of).as_deref(),
+            Some("runs beside f, since then, begun with a copy of its state")
+        );
     }
 }

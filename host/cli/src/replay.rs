@@ -1,5 +1,7 @@
 //! `tidemill replay`: a function over stored events once more.
 
+mod file;
+
 use crate::args::{Shape, Show};
 use crate::client::Client;
 use crate::failure::{Failure, Result};
@@ -8,6 +10,7 @@ use crate::progress;
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often a replay is asked how far it is.
@@ -15,11 +18,11 @@ const PACE: Duration = Duration::from_millis(100);
 
 /// Run a function over stored events once more, with state of its own.
 ///
-/// What it emits goes into a side topic, is compared with what another version emits, or with what was
+/// What it emits goes into a side topic or a file, is compared with what another version emits, or with what was
 /// committed. The function itself goes on as it is. Exits with 1 where something differs.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  tidemill replay carrier-delays --verify\n  tidemill replay carrier-delays@3 --diff 2 --from earliest\n  tidemill replay carrier-delays --into what-if"
+    after_help = "Examples:\n  tidemill replay carrier-delays --verify\n  tidemill replay carrier-delays@3 --diff 2 --from earliest\n  tidemill replay carrier-delays --into what-if\n  tidemill replay carrier-delays@2 --file outputs.ndjson --from 2013-01-01T00:00:00Z"
 )]
 pub(crate) struct ReplayArgs {
     /// Name of the function, perhaps with a version: `carrier-delays@2`.
@@ -34,6 +37,9 @@ pub(crate) struct ReplayArgs {
     /// Put what it emits into this topic.
     #[arg(long, value_name = "TOPIC", group = "mode")]
     into: Option<String>,
+    /// Write what it emits to this file, one event a line with the topic it is for; `-` is standard output.
+    #[arg(long, value_name = "FILE", group = "mode")]
+    file: Option<PathBuf>,
     /// Compare with this version, which is the left one.
     #[arg(long, value_name = "VERSION", group = "mode")]
     diff: Option<u32>,
@@ -60,6 +66,7 @@ pub(crate) async fn perform(host: &str, args: &ReplayArgs) -> Result<()> {
         ("into", args.into.as_ref().map(|topic| json!(topic))),
         ("diff", args.diff.map(Value::from)),
         ("verify", args.verify.then_some(Value::Bool(true))),
+        ("stream", args.file.as_ref().map(|_| Value::Bool(true))),
     ];
     asked.extend(
         members
@@ -68,7 +75,20 @@ pub(crate) async fn perform(host: &str, args: &ReplayArgs) -> Result<()> {
     );
     let path = ["v1", "functions", name, "replay"];
     let request = client.request(Method::POST, &path, &[]);
-    let mut report = client.json(request.json(&Value::from(asked))).await?;
+    if let Some(file) = &args.file {
+        return file::write(&client, request.json(&Value::from(asked)), file).await;
+    }
+    let report = client.json(request.json(&Value::from(asked))).await?;
+    follow(&client, name, report, args.show.output).await
+}
+
+/// Waits for the end of a replay, given by the report of its beginning, and prints what it came to.
+pub(crate) async fn follow(
+    client: &Client,
+    name: &str,
+    mut report: Value,
+    shape: Shape,
+) -> Result<()> {
     let id = cell(&report["id"]);
     while report["status"] == "running" {
         progress::pause(PACE).await;
@@ -80,7 +100,7 @@ pub(crate) async fn perform(host: &str, args: &ReplayArgs) -> Result<()> {
         let code = code.as_str().unwrap_or("replay-failed").to_owned();
         return Err(Failure::failed(&code, cell(detail)));
     }
-    match args.show.output {
+    match shape {
         Shape::Table => print::line(&words(&report))?,
         shape => print::answer(shape, &report, None, |_| print::Table::new(&[]))?,
     }
@@ -93,7 +113,8 @@ pub(crate) async fn perform(host: &str, args: &ReplayArgs) -> Result<()> {
     Ok(())
 }
 
-fn split(text: &str) -> Result<(&str, Option<u32>)> {
+/// A function's name, and the version behind it.
+pub(crate) fn split(text: &str) -> Result<(&str, Option<u32>)> {
     let Some((name, version)) = text.rsplit_once('@') else {
         return Ok((text, None));
     };
@@ -165,10 +186,51 @@ fn words(report: &Value) -> String {
         ));
         lines.push(state);
     }
-    for example in result["examples"].as_array().into_iter().flatten() {
-        lines.push(format!("  {example}"));
-    }
+    lines.extend(examples(result));
     lines.join("\n")
+}
+
+/// What differs, for people: the event, and what each side emits for it.
+fn examples(result: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for example in result["examples"].as_array().into_iter().flatten() {
+        if example["left"].is_null() {
+            lines.push(format!("  missing: {}", emitted(example)));
+            continue;
+        }
+        let (partition, offset) = (cell(&example["partition"]), cell(&example["offset"]));
+        let (key, value) = (cell(&example["key"]), cell(&example["value"]));
+        lines.push(format!("  event {partition}:{offset}  {key}  {value}"));
+        for (side, sign) in [("left", '-'), ("right", '+')] {
+            let events = example[side].as_array().into_iter().flatten();
+            lines.extend(events.map(|event| format!("    {sign} {}", emitted(event))));
+        }
+    }
+    let states = result["state"]["examples"].as_array().into_iter().flatten();
+    for example in states {
+        let entry = match example["entry"].is_null() {
+            true => String::new(),
+            false => format!("/{}", cell(&example["entry"])),
+        };
+        let (slot, key) = (cell(&example["slot"]), cell(&example["key"]));
+        let (left, right) = (cell(&example["left"]), cell(&example["right"]));
+        lines.push(format!("  state {slot} {key}{entry}: {left} -> {right}"));
+    }
+    lines
+}
+
+fn emitted(event: &Value) -> String {
+    let headers = event["headers"].as_array().into_iter().flatten();
+    let headers: String = headers
+        .map(|header| format!(" {}={}", cell(&header[0]), cell(&header[1])))
+        .collect();
+    format!(
+        "{} {}  {}  {}{headers}",
+        cell(&event["topic"]),
+        cell(&event["partition"]),
+        cell(&event["key"]),
+        cell(&event["value"])
+    )
 }
 
 #[cfg(test)]
@@ -180,5 +242,29 @@ mod tests {
         assert_eq!(split("f").expect("a name"), ("f", None));
         assert_eq!(split("f@2").expect("both"), ("f", Some(2)));
         assert!(split("f@two").is_err());
+    }
+
+    #[test]
+    fn what_differs_is_told_side_by_side() {
+        let emitted = |value: &str| json!({"topic": "out", "partition": 1, "key": "UA", "value": value, "headers": [["h", "x"]]});
+        let result = json!({"equal": false, "events": 3, "same": 2, "different": 1,
+            "left": {"version": 1}, "right": {"version": 2},
+            "examples": [{"partition": 0, "offset": 7, "key": "UA", "value": "{}", "left": [emitted("1")], "right": [emitted("2"), emitted("3")]}],
+            "state": {"same": 4, "different": 1, "only_left": 0, "only_right": 0,
+                "examples": [{"slot": "total", "key": "UA", "entry": null, "left": "1", "right": "5"}]}});
+        let told = words(&json!({"result": result}));
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "3 events: 2 the same, 1 different (left: version 1, right: version 2)",
+                "state: 4 the same, 1 different, 0 only left, 0 only right",
+                "  event 0:7  UA  {}",
+                "    - out 1  UA  1 h=x",
+                "    + out 1  UA  2 h=x",
+                "    + out 1  UA  3 h=x",
+                "  state total UA: 1 -> 5",
+            ]
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! the component is stored, the topics are made, and one commit puts the version in force. Going back to
 //! an earlier version is a deployment of what that one was, under a new number.
 
+mod beside;
 mod check;
 mod plan;
 pub(crate) mod starting;
@@ -13,9 +14,11 @@ use crate::function_log::FunctionLog;
 use crate::manifest::{Manifest, Start};
 use crate::processor::Inner;
 use crate::record::{NEXT, Record, Standing, component_path};
+use crate::shadow;
 use crate::task::driver::park;
 use crate::version::{self, Version};
 use crate::{Deploy, Deployed, KeepState, Rollback};
+pub(crate) use beside::{begin as begin_shadow, promote as promote_shadow};
 use bytes::Bytes;
 use check::Checked;
 pub use plan::{Plan, PlanChange, PlanStart};
@@ -25,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_log::{Draft, Topic};
 use tidemill_state::{Change, Changes, Scope};
-use tidemill_types::{Error, FunctionName, Result, TopicId};
+use tidemill_types::{Error, FunctionId, FunctionName, Result, TopicId};
 use tidemill_wasm::Component;
 pub(crate) use topics::{fetch, take_up};
 
@@ -115,6 +118,7 @@ pub(crate) async fn rollback(
 async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
     let before = inner.record(&wanted.name);
     let before = before.as_ref();
+    shadow::is_none(&wanted.name, before)?;
     let checked = check::check(
         inner,
         &wanted.component,
@@ -258,6 +262,7 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record
         started: before.map_or_else(Vec::new, |before| before.started.clone()),
         slots: before.map_or_else(BTreeMap::new, |before| before.slots.clone()),
         stamped: deployed.plan.resets || before.is_none_or(|before| before.stamped),
+        shadow: None,
     };
     record.number_slots(&deployed.manifest);
     record
@@ -304,7 +309,8 @@ async fn commit(
     let (name, number) = (&deployment.name, deployed.version);
     version::add(&inner.parts, &mut draft, name, before, (number, &version))?;
     let cleared = if deployed.plan.resets {
-        clear(record, deployment.main_input().settings.partitions)
+        let partitions = deployment.main_input().settings.partitions;
+        clear(record.function(), partitions)
     } else {
         Vec::new()
     };
@@ -312,10 +318,10 @@ async fn commit(
 }
 
 /// Changes that empty all of a function's state.
-pub(crate) fn clear(record: &Record, partitions: u32) -> Vec<Changes> {
+pub(crate) fn clear(function: FunctionId, partitions: u32) -> Vec<Changes> {
     let cleared = |partition| {
         let mut changes = Changes::new(Scope {
-            function: record.function(),
+            function,
             partition,
         });
         changes.push(Change::Clear);

@@ -16,6 +16,8 @@ pub(crate) struct Deployment {
     pub(crate) function: FunctionId,
     /// Its function's name.
     pub(crate) name: FunctionName,
+    /// The function beside which it runs, or itself.
+    pub(crate) owner: FunctionName,
     /// Its number.
     pub(crate) version: u32,
     /// Its manifest.
@@ -42,6 +44,12 @@ impl Deployment {
     /// The topic its main tasks read.
     pub(crate) fn main_input(&self) -> &Arc<Topic> {
         self.by_key.as_ref().unwrap_or(&self.input)
+    }
+
+    /// Whether tasks of its own move its input's events to the internal topic; a shadow reads that of the
+    /// function it runs beside.
+    pub(crate) fn repartitions(&self) -> bool {
+        self.by_key.is_some() && self.owner == self.name
     }
 
     /// What one call may use.

@@ -50,7 +50,7 @@ pub(crate) fn start_tasks(
     stopped: &mpsc::UnboundedSender<Stopped>,
 ) -> Result<Vec<Handle>> {
     let mut roles: Vec<(Role, &Arc<Topic>)> = vec![(Role::Main, deployment.main_input())];
-    if deployment.by_key.is_some() {
+    if deployment.repartitions() {
         roles.push((Role::Repartition, &deployment.input));
     }
     let mut tasks = Vec::new();

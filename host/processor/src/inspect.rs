@@ -4,10 +4,10 @@ use crate::function::Function;
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::{Role, Standing, reader};
-use crate::{Counts, FunctionReport, FunctionStatus, TaskReport};
+use crate::{Counts, FunctionReport, FunctionStatus, ShadowOf, TaskReport};
 use std::collections::HashMap;
 use tidemill_log::ReadLimit;
-use tidemill_types::{FunctionName, PartitionId};
+use tidemill_types::{FunctionName, PartitionId, Timestamp};
 
 /// What can be said of a function now.
 pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) -> FunctionReport {
@@ -63,6 +63,12 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
         tasks,
         counts,
         version_counts,
+        shadow_of: record.shadow.as_ref().map(|shadow| ShadowOf {
+            function: shadow.of.clone(),
+            empty: shadow.empty,
+            began: Timestamp::from_micros(shadow.began),
+        }),
+        shadow: None,
     }
 }
 
@@ -118,7 +124,7 @@ fn role_report(
     };
     let topic = match role {
         Role::Main => deployment.main_input(),
-        Role::Repartition if deployment.by_key.is_some() => &deployment.input,
+        Role::Repartition if deployment.repartitions() => &deployment.input,
         Role::Repartition => return,
     };
     for range in parts.log.ranges(topic.id).unwrap_or_default() {

@@ -8,6 +8,7 @@ mod manifest;
 mod maxima;
 mod record;
 mod replay;
+mod shadow;
 mod topology;
 mod version;
 
@@ -40,6 +41,7 @@ mod instances;
 mod measure;
 mod nearest;
 mod recovery;
+mod renewing;
 mod services;
 mod slot;
 mod stored;
@@ -56,10 +58,12 @@ pub use maxima::Maxima;
 pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
 pub use recovery::StateRecovery;
 pub use replay::{
-    Diff, Emitted, EventDifference, Invoked, InvokedEvent, Outcome, Point, Replay, ReplayMode,
-    ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told, Verified,
+    Diff, Emitted, EventDifference, Fate, Invoked, InvokedEvent, Outcome, Point, Replay,
+    ReplayMode, ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told,
+    Verified,
 };
 pub use report::{
-    Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
+    Counts, FunctionLogLine, FunctionReport, FunctionStatus, ShadowOf, StateEntry, StatePage,
+    TaskReport,
 };
 pub use tidemill_wasm::Clock as TimeKind;

@@ -17,9 +17,9 @@ use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
 use crate::{
     FunctionLogLine, FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage,
 };
-use crate::{cleaning, deploying, housekeeping};
+use crate::{cleaning, deploying, housekeeping, renewing};
 use bytes::Bytes;
-pub(crate) use inner::Inner;
+pub(crate) use inner::{Functions, Inner};
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -196,6 +196,7 @@ impl Processor {
         let inner = Inner::open(settings, Arc::new(parts)).await?;
         housekeeping::start(&inner.parts, &inner.shutdown);
         cleaning::start(&inner);
+        renewing::start(&inner);
         let instances = Arc::clone(&inner.parts.instances);
         tokio::spawn(instances.tidy(inner.shutdown.clone()));
         Ok(Self { inner })
@@ -322,15 +323,19 @@ impl Processor {
         self.describe(name.as_str()).await
     }
 
-    /// Deletes a function; with `Keep` a later deployment of the same name finds its positions and
-    /// state. Its dead letters stay in any case.
+    /// Deletes a function, and its shadow; with `Keep` a later deployment of the same name finds its
+    /// positions and state. Its dead letters stay in any case.
     ///
     /// # Errors
     /// `function-not-found`.
     pub async fn delete(&self, name: &str, state: KeepState) -> Result<()> {
         let _admin = self.inner.admin.lock().await;
         let (name, record) = self.inner.existing(name)?;
+        if let Some((shadow, record)) = self.inner.shadow_of(&name) {
+            self.inner.drop_function(&shadow, &record).await?;
+        }
         match state {
+            _ if record.shadow.is_some() => self.inner.drop_function(&name, &record).await,
             KeepState::Keep => {
                 let record = Record {
                     standing: Standing::Deleted,

@@ -73,9 +73,38 @@ pub(crate) struct Record {
     /// Whether values say when they were written; those of functions of before time-to-live don't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stamped: bool,
+    /// What it runs beside, if it is a shadow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shadow: Option<Shadow>,
+}
+
+/// What the registry keeps of a shadow in its record. A shadow that is `deleted` is one whose state was
+/// being copied when the host ended; it goes at the next start.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Shadow {
+    /// The function it runs beside.
+    #[serde(with = "as_text")]
+    pub(crate) of: FunctionName,
+    /// The manifest as it would be deployed.
+    pub(crate) manifest: Value,
+    /// The number under which the function's positions and state lie as they were when it began.
+    pub(crate) kept: u32,
+    /// Partitions of the topic that the main tasks read.
+    pub(crate) partitions: u32,
+    /// Whether it began without state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) empty: bool,
+    /// When it began, µs since 1970.
+    pub(crate) began: i64,
 }
 
 impl Record {
+    /// The function whose input it reads and whose random numbers it sees: itself, unless it is a shadow.
+    pub(crate) fn owner<'a>(&'a self, name: &'a FunctionName) -> &'a FunctionName {
+        self.shadow.as_ref().map_or(name, |shadow| &shadow.of)
+    }
+
     /// Key of its entry.
     pub(crate) fn key(name: &FunctionName) -> String {
         format!("{PREFIX}{name}")
@@ -144,6 +173,25 @@ impl Record {
     }
 }
 
+/// A function's name as it lies in JSON.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tidemill_types::FunctionName;
+
+    pub(super) fn serialize<S: Serializer>(
+        name: &FunctionName,
+        json: S,
+    ) -> Result<S::Ok, S::Error> {
+        json.serialize_str(name.as_str())
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(json: D) -> Result<FunctionName, D::Error> {
+        let text = String::deserialize(json)?;
+        text.parse()
+            .map_err(|wrong: tidemill_types::Error| D::Error::custom(wrong.detail))
+    }
+}
+
 /// Path of a component in object storage.
 pub(crate) fn component_path(digest: &str) -> String {
     format!(
@@ -170,6 +218,7 @@ mod tests {
             started: vec![4],
             slots: BTreeMap::from([("total".into(), 1)]),
             stamped: false,
+            shadow: None,
         }
     }
 
@@ -189,6 +238,22 @@ mod tests {
             Record::decode("function/f", &encoded).expect("its own").1,
             stamped
         );
+        let beside = Record {
+            shadow: Some(Shadow {
+                of: "f".parse().expect("a name"),
+                manifest: json!({"input": [{"topic": "a"}]}),
+                kept: 4,
+                partitions: 2,
+                empty: true,
+                began: 17,
+            }),
+            ..record()
+        };
+        let encoded = beside.encode().expect("encodes");
+        assert!(encoded.ends_with(br#","slots":{"total":1},"shadow":{"of":"f","manifest":{"input":[{"topic":"a"}]},"kept":4,"partitions":2,"empty":true,"began":17}}"#));
+        let (name, read) = Record::decode("function/f.shadow", &encoded).expect("its own");
+        assert_eq!(read.owner(&name).as_str(), "f");
+        assert_eq!(read, beside);
         assert!(Record::decode("function/f", b"{}").is_err());
         assert!(Record::decode("function/", golden).is_err());
     }

@@ -115,6 +115,21 @@ pub struct FunctionReport {
     pub counts: Counts,
     /// Counts of the version in force: what an earlier one left waiting was taken up by it.
     pub version_counts: Counts,
+    /// What it runs beside, if it is a shadow.
+    pub shadow_of: Option<ShadowOf>,
+    /// The shadow that runs beside it.
+    pub shadow: Option<FunctionName>,
+}
+
+/// What a shadow runs beside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShadowOf {
+    /// The function.
+    pub function: FunctionName,
+    /// Whether it began without state; otherwise with a copy of the function's.
+    pub empty: bool,
+    /// When.
+    pub began: Timestamp,
 }
 
 /// One task.

@@ -1,9 +1,13 @@
 //! `/v1/functions`: deploy, list, describe, pause, resume, delete, look inside.
 
+mod emitted;
+mod invoke;
 mod letters;
 mod logs;
 mod replays;
+mod shadow;
 mod state;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -22,17 +26,19 @@ use serde_json::{Value, json};
 use tidemill_processor::{Deploy, KeepState, Start};
 use tidemill_types::{Error, FunctionName, Result, Timestamp};
 
+pub(crate) use invoke::{INVOKE_QUERY, invoke};
 pub(crate) use letters::{
     LETTERS_QUERY, dead_letter, dead_letters, discard as discard_dead_letters,
     redrive as redrive_dead_letters,
 };
 pub(crate) use logs::{LOGS_QUERY, LOGS_TYPES, logs};
 pub(crate) use replays::{cancel_replay, describe_replay, replay};
+pub(crate) use shadow::{PROMOTE_QUERY, diff_shadow, promote_shadow, shadow, stop_shadow};
 pub(crate) use state::{STATE_QUERY, state};
 pub(crate) use versions::{ROLLBACK_QUERY, rollback, versions};
 
 /// Query parameters of a deployment.
-pub(crate) const PUT_QUERY: &[&str] = &["start", "state", "dry_run"];
+pub(crate) const PUT_QUERY: &[&str] = &["start", "state", "dry_run", "shadow"];
 /// Content types of a deployment.
 pub(crate) const PUT_TYPES: &[&str] = &["application/wasm", "multipart/form-data"];
 /// Query parameters of deletion.
@@ -55,6 +61,7 @@ pub(crate) async fn deploy(
         )?
         .unwrap_or(KeepState::Keep);
     let dry_run = params.flag("dry_run")?;
+    let beside = params.flag("shadow")?;
     let upload = upload::read(&app, request).await?;
     let first = app.processor.manifest(name.as_str()).is_err();
     let deploy = Deploy {
@@ -65,6 +72,20 @@ pub(crate) async fn deploy(
         state,
         dry_run,
     };
+    if beside {
+        let begun = match app.processor.deploy_shadow(deploy).await {
+            Err(error) if error.code != "function-not-found" => return Err(refused(error)),
+            other => found(&app, name.as_str(), other)?,
+        };
+        let report = app.processor.shadow(name.as_str()).await.ok();
+        let mut shown = view::deployed(&begun, report.as_ref(), dry_run);
+        shown["shadow_of"] = json!(name.as_str());
+        let status = match dry_run {
+            true => StatusCode::OK,
+            false => StatusCode::CREATED,
+        };
+        return Ok(json_answer(status, &shown));
+    }
     let deployed = app.processor.deploy(deploy).await.map_err(refused)?;
     let status = if first && deployed.changed && !dry_run {
         StatusCode::CREATED

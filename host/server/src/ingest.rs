@@ -2,6 +2,7 @@
 //! found in place, and the frame committed; the answer goes out when it is durable.
 
 mod answer;
+mod asked;
 mod forms;
 mod intake;
 mod letters;
@@ -18,6 +19,7 @@ mod times;
 mod typed;
 
 pub(crate) use answer::ack_name;
+pub(crate) use asked::{ASKED_QUERY, asked};
 pub(crate) use letters::dead_letter_topic;
 pub(crate) use pointer::{Pointer, Pointers};
 pub(crate) use terms::HEADERS;

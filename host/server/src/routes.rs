@@ -180,12 +180,52 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         JSON,
     ),
     operation(
+        "get",
+        "/v1/functions/{function}/shadow",
+        "The version that runs beside the one in force.",
+        NOTHING,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "delete",
+        "/v1/functions/{function}/shadow",
+        "Ends the version that runs beside the one in force.",
+        NOTHING,
+        NOTHING,
+        NOTHING,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/shadow/promote",
+        "Puts the version that ran beside in force.",
+        functions::PROMOTE_QUERY,
+        NOTHING,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/shadow/diff",
+        "Begins to compare the version that runs beside with the one in force.",
+        NOTHING,
+        JSON,
+        JSON,
+    ),
+    operation(
+        "post",
+        "/v1/functions/{function}/invoke",
+        "What a function would do with events; nothing is written.",
+        functions::INVOKE_QUERY,
+        ingest::TYPES,
+        JSON,
+    ),
+    operation(
         "post",
         "/v1/functions/{function}/replay",
         "Begins to run a function over stored events once more.",
         NOTHING,
         JSON,
-        JSON,
+        functions::LOGS_TYPES,
     ),
     operation(
         "get",
@@ -333,6 +373,19 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             "/v1/functions/{function}/versions",
             get(functions::versions),
         )
+        .route(
+            "/v1/functions/{function}/shadow",
+            get(functions::shadow).delete(functions::stop_shadow),
+        )
+        .route(
+            "/v1/functions/{function}/shadow/promote",
+            post(functions::promote_shadow),
+        )
+        .route(
+            "/v1/functions/{function}/shadow/diff",
+            post(functions::diff_shadow),
+        )
+        .route("/v1/functions/{function}/invoke", post(functions::invoke))
         .route("/v1/functions/{function}/replay", post(functions::replay))
         .route(
             "/v1/functions/{function}/replay/{id}",

@@ -111,11 +111,13 @@ fn summary(answer: &Value, dry_run: bool) -> String {
             .join(", "),
         _ => "nothing".into(),
     };
-    let head = if dry_run {
-        "would be deployed"
-    } else {
-        "deployed"
+    let mut head = match dry_run {
+        true => "would be deployed".to_owned(),
+        false => "deployed".to_owned(),
     };
+    if let Some(of) = answer["shadow_of"].as_str() {
+        head.push_str(&format!(" beside {of}"));
+    }
     let status = answer["status"]
         .as_str()
         .map(|status| format!(", {status}"))
@@ -156,6 +158,9 @@ mod tests {
             "carrier-delays version 2 deployed, running\n  reads flights, writes out (carrier-delays), remembers total (value)\n  147.6 KiB, sha256:ab, compiled in 97 ms"
         );
         assert!(summary(&answer, true).contains("would be deployed"));
+        let mut beside = answer;
+        beside["shadow_of"] = json!("f");
+        assert!(summary(&beside, false).contains("version 2 deployed beside f, running"));
     }
 
     #[test]

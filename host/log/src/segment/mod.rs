@@ -4,6 +4,7 @@ mod columns;
 mod fetch;
 mod file;
 mod lanes;
+mod letters;
 mod reader;
 mod rows;
 mod schema;

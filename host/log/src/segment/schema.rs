@@ -1,6 +1,6 @@
 //! The columns of a segment and how each is encoded.
 
-use super::typed;
+use super::{letters, typed};
 use crate::{Format, Topic, TopicSettings};
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -10,7 +10,8 @@ use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 use tidemill_types::{Error, Result};
 
-/// Names of the columns that every segment has, in file order; those of the topic's schema follow.
+/// Names of the columns that every segment has, in file order; those of the topic's schema, or of dead
+/// letters, follow.
 pub(crate) const COLUMNS: [&str; 8] = [
     "partition",
     "offset",
@@ -44,7 +45,8 @@ const FORMAT: &str = "1";
 
 /// The Arrow schema that a segment is written with. That keys and values are views is of no matter to the
 /// file, which doesn't keep it.
-pub(super) fn schema(settings: &TopicSettings) -> Arc<Schema> {
+pub(super) fn schema(topic: &Topic) -> Arc<Schema> {
+    let settings = &topic.settings;
     let [
         partition,
         offset,
@@ -76,6 +78,9 @@ pub(super) fn schema(settings: &TopicSettings) -> Arc<Schema> {
             .iter()
             .flat_map(|schema| typed::fields(schema)),
     );
+    if letters::are_in(topic) {
+        fields.extend(letters::fields());
+    }
     Arc::new(Schema::new(fields))
 }
 

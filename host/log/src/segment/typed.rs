@@ -11,16 +11,22 @@ use std::sync::Arc;
 
 /// The fields of a schema's columns. All may be null.
 pub(super) fn fields(schema: &Schema) -> impl Iterator<Item = Field> {
-    schema.properties().iter().map(|property| {
-        let data_type = match property.kind {
-            Kind::Text | Kind::Object | Kind::Array => DataType::Utf8,
-            Kind::Time => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Kind::Integer => DataType::Int64,
-            Kind::Number => DataType::Float64,
-            Kind::Boolean => DataType::Boolean,
+    let properties = schema.properties().iter();
+    properties.map(|property| property.kind.field(&property.name))
+}
+
+impl Kind {
+    /// A column's field.
+    pub(super) fn field(self, name: &str) -> Field {
+        let data_type = match self {
+            Self::Text | Self::Object | Self::Array => DataType::Utf8,
+            Self::Time => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Self::Integer => DataType::Int64,
+            Self::Number => DataType::Float64,
+            Self::Boolean => DataType::Boolean,
         };
-        Field::new(&property.name, data_type, true)
-    })
+        Field::new(name, data_type, true)
+    }
 }
 
 /// Typed columns in the making.
@@ -29,7 +35,30 @@ pub(super) struct Typed<'s> {
     columns: Vec<Column>,
 }
 
-enum Column {
+impl<'s> Typed<'s> {
+    pub(super) fn new(schema: &'s Schema, rows: usize) -> Self {
+        let properties = schema.properties().iter();
+        let columns = properties.map(|property| Column::new(property.kind, rows));
+        Self {
+            schema,
+            columns: columns.collect(),
+        }
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, value: Option<&[u8]>) {
+        for (column, cell) in self.columns.iter_mut().zip(self.schema.cells(value)) {
+            column.push(cell);
+        }
+    }
+
+    pub(super) fn finish(self) -> impl Iterator<Item = ArrayRef> {
+        self.columns.into_iter().map(Column::finish)
+    }
+}
+
+/// One column in the making.
+pub(super) enum Column {
     Text(StringBuilder),
     Time(TimestampMicrosecondBuilder),
     Integer(Int64Builder),
@@ -37,51 +66,42 @@ enum Column {
     Boolean(BooleanBuilder),
 }
 
-impl<'s> Typed<'s> {
-    pub(super) fn new(schema: &'s Schema, rows: usize) -> Self {
-        let column = |kind| match kind {
+impl Column {
+    pub(super) fn new(kind: Kind, rows: usize) -> Self {
+        match kind {
             Kind::Text | Kind::Object | Kind::Array => {
-                Column::Text(StringBuilder::with_capacity(rows, 0))
+                Self::Text(StringBuilder::with_capacity(rows, 0))
             }
-            Kind::Time => Column::Time(TimestampMicrosecondBuilder::with_capacity(rows)),
-            Kind::Integer => Column::Integer(Int64Builder::with_capacity(rows)),
-            Kind::Number => Column::Number(Float64Builder::with_capacity(rows)),
-            Kind::Boolean => Column::Boolean(BooleanBuilder::with_capacity(rows)),
-        };
-        let properties = schema.properties().iter();
-        Self {
-            schema,
-            columns: properties.map(|property| column(property.kind)).collect(),
+            Kind::Time => Self::Time(TimestampMicrosecondBuilder::with_capacity(rows)),
+            Kind::Integer => Self::Integer(Int64Builder::with_capacity(rows)),
+            Kind::Number => Self::Number(Float64Builder::with_capacity(rows)),
+            Kind::Boolean => Self::Boolean(BooleanBuilder::with_capacity(rows)),
         }
     }
 
-    /// Adds a row.
-    pub(super) fn push(&mut self, value: Option<&[u8]>) {
-        for (column, cell) in self.columns.iter_mut().zip(self.schema.cells(value)) {
-            match (column, cell) {
-                (Column::Text(all), Cell::Text(text)) => all.append_value(text),
-                (Column::Time(all), Cell::Time(micros)) => all.append_value(micros),
-                (Column::Integer(all), Cell::Integer(number)) => all.append_value(number),
-                (Column::Number(all), Cell::Number(number)) => all.append_value(number),
-                (Column::Boolean(all), Cell::Boolean(truth)) => all.append_value(truth),
-                (Column::Text(all), _) => all.append_null(),
-                (Column::Time(all), _) => all.append_null(),
-                (Column::Integer(all), _) => all.append_null(),
-                (Column::Number(all), _) => all.append_null(),
-                (Column::Boolean(all), _) => all.append_null(),
-            }
+    /// Adds a cell; one of another kind is null.
+    pub(super) fn push(&mut self, cell: Cell<'_>) {
+        match (self, cell) {
+            (Self::Text(all), Cell::Text(text)) => all.append_value(text),
+            (Self::Time(all), Cell::Time(micros)) => all.append_value(micros),
+            (Self::Integer(all), Cell::Integer(number)) => all.append_value(number),
+            (Self::Number(all), Cell::Number(number)) => all.append_value(number),
+            (Self::Boolean(all), Cell::Boolean(truth)) => all.append_value(truth),
+            (Self::Text(all), _) => all.append_null(),
+            (Self::Time(all), _) => all.append_null(),
+            (Self::Integer(all), _) => all.append_null(),
+            (Self::Number(all), _) => all.append_null(),
+            (Self::Boolean(all), _) => all.append_null(),
         }
     }
 
-    pub(super) fn finish(self) -> impl Iterator<Item = ArrayRef> {
-        self.columns.into_iter().map(|column| -> ArrayRef {
-            match column {
-                Column::Text(mut all) => Arc::new(all.finish()),
-                Column::Time(mut all) => Arc::new(all.finish().with_timezone("UTC")),
-                Column::Integer(mut all) => Arc::new(all.finish()),
-                Column::Number(mut all) => Arc::new(all.finish()),
-                Column::Boolean(mut all) => Arc::new(all.finish()),
-            }
-        })
+    pub(super) fn finish(self) -> ArrayRef {
+        match self {
+            Self::Text(mut all) => Arc::new(all.finish()),
+            Self::Time(mut all) => Arc::new(all.finish().with_timezone("UTC")),
+            Self::Integer(mut all) => Arc::new(all.finish()),
+            Self::Number(mut all) => Arc::new(all.finish()),
+            Self::Boolean(mut all) => Arc::new(all.finish()),
+        }
     }
 }

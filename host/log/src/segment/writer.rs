@@ -1,5 +1,6 @@
 //! Packed rows in, one Parquet file out.
 
+use super::letters::{self, Letters};
 use super::typed::Typed;
 use super::{SegmentMeta, columns, schema};
 use crate::{Format, Topic};
@@ -56,7 +57,7 @@ impl SegmentWriter {
             })
             .and_then(|()| File::create_new(path))
             .map_err(|error| not_written(&error).at(path.display()))?;
-        let schema = schema::schema(&topic.settings);
+        let schema = schema::schema(topic);
         let options = ArrowWriterOptions::new()
             .with_properties(schema::properties(&topic.settings)?)
             .with_skip_arrow_metadata(true);
@@ -102,6 +103,10 @@ impl SegmentWriter {
             let mut typed = Typed::new(schema, rows.len());
             rows.for_each(|row| typed.push(batch.get(row).row.value));
             arrays.extend(typed.finish());
+        } else if letters::are_in(&self.topic) {
+            let mut letters = Letters::new(rows.len());
+            rows.for_each(|row| letters.push(batch.get(row).row.headers));
+            arrays.extend(letters.finish());
         }
         let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
             Error::internal(format!("columns of a segment don't fit together: {error}"))

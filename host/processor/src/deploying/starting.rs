@@ -162,7 +162,7 @@ fn move_to(
     Ok(())
 }
 
-fn step(reader: u32, at: PartitionId, to: u64, note: Note) -> Advance {
+pub(super) fn step(reader: u32, at: PartitionId, to: u64, note: Note) -> Advance {
     Advance {
         reader,
         topic: at.topic,

@@ -34,7 +34,7 @@ pub(super) async fn make(
     let dead_letters = topic(inner, &dead_letters, like_input(Format::Bytes)).await?;
     let by_key = match manifest.inputs[0].key {
         Some(_) => {
-            let name: TopicName = by_key_topic(&manifest.name).parse()?;
+            let name: TopicName = by_key_topic(record.owner(&manifest.name)).parse()?;
             Some(topic(inner, &name, like_input(Format::Bytes)).await?)
         }
         None => None,
@@ -42,6 +42,7 @@ pub(super) async fn make(
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
+        owner: record.owner(&manifest.name).clone(),
         version: record.version,
         slots: Slots::new(record, &manifest),
         usage: usage(by_key.as_ref().unwrap_or(&input)),
@@ -92,12 +93,13 @@ pub(crate) async fn take_up(
         .map(|output| find(output.topic.as_str()));
     let input = find(manifest.inputs[0].topic.as_str())?;
     let by_key = match manifest.inputs[0].key {
-        Some(_) => Some(find(&by_key_topic(&manifest.name))?),
+        Some(_) => Some(find(&by_key_topic(record.owner(&manifest.name)))?),
         None => None,
     };
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
+        owner: record.owner(&manifest.name).clone(),
         version: record.version,
         slots: Slots::new(record, manifest),
         manifest: Manifest {

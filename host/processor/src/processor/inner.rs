@@ -10,7 +10,9 @@ use crate::parked;
 use crate::parts::Parts;
 use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
+use crate::renewing::Found;
 use crate::replay::Jobs;
+use crate::shadow;
 use crate::task::driver::{Handle, Stopped, park};
 use crate::version;
 use crate::{FunctionReport, Manifest};
@@ -20,7 +22,7 @@ use tidemill_env::Shutdown;
 use tidemill_types::{Error, FunctionName, Result};
 use tokio::sync::mpsc;
 
-type Functions = BTreeMap<FunctionName, Function>;
+pub(crate) type Functions = BTreeMap<FunctionName, Function>;
 
 /// All functions, deleted but kept ones included. Whoever changes one holds `admin` while doing so.
 pub(crate) struct Inner {
@@ -59,6 +61,10 @@ impl Inner {
         });
         for (key, entry) in inner.parts.log.entries(PREFIX) {
             let (name, record) = Record::decode(&key, &entry)?;
+            if record.standing == Standing::Deleted && record.shadow.is_some() {
+                shadow::sweep(&inner.parts, &name, &record).await?;
+                continue;
+            }
             let manifest = Manifest::resolve(None, Some(&record.manifest), &name)?;
             inner.take(name, record, manifest).await;
         }
@@ -152,11 +158,22 @@ impl Inner {
 
     /// Reports of all functions that aren't deleted.
     pub(crate) fn reports(&self) -> Vec<FunctionReport> {
-        self.lock()
+        let functions = self.lock();
+        functions
             .iter()
             .filter(|(_, function)| function.record.standing != Standing::Deleted)
-            .map(|(name, function)| inspect::report(&self.parts, name, function))
+            .map(|(name, function)| FunctionReport {
+                shadow: shadow::of(&functions, name).map(|(name, _)| name.clone()),
+                ..inspect::report(&self.parts, name, function)
+            })
             .collect()
+    }
+
+    /// The shadow of a function, with its record.
+    pub(crate) fn shadow_of(&self, name: &FunctionName) -> Option<(FunctionName, Record)> {
+        let functions = self.lock();
+        let (name, function) = shadow::of(&functions, name)?;
+        Some((name.clone(), function.record.clone()))
     }
 
     /// Report of one function.
@@ -164,9 +181,11 @@ impl Inner {
     /// # Errors
     /// `function-not-found`.
     pub(crate) fn report(&self, name: &str) -> Result<FunctionReport> {
-        self.with(name, |function| {
+        let report = self.with(name, |function| {
             inspect::report(&self.parts, &function.manifest.name, function)
-        })
+        })?;
+        let shadow = self.shadow_of(&report.name).map(|(name, _)| name);
+        Ok(FunctionReport { shadow, ..report })
     }
 
     /// The number for the next new function.
@@ -239,7 +258,29 @@ impl Inner {
         }
     }
 
-    /// Tries again to take up a function that couldn't be.
+    /// Functions that should run and are ready to, with what became of their topics.
+    pub(crate) fn deployed(&self) -> Vec<(FunctionName, Found)> {
+        let functions = self.lock();
+        let ready = functions
+            .iter()
+            .filter(|(_, function)| function.should_run());
+        ready
+            .filter_map(|(name, function)| {
+                let deployment = function.deployment.as_ref()?;
+                Some((name.clone(), Found::of(&self.parts, deployment)))
+            })
+            .collect()
+    }
+
+    /// Says that a function's input is gone.
+    pub(crate) fn without_input(&self, name: &FunctionName, topic: &str) {
+        if let Some(function) = self.lock().get_mut(name) {
+            let why = || format!("its topic {topic:?} is gone; it goes on once that is made again");
+            function.broken.get_or_insert_with(why);
+        }
+    }
+
+    /// Tries again to take up a function that couldn't be, or some of whose topics are others now.
     ///
     /// # Errors
     /// What is still missing.
@@ -249,7 +290,7 @@ impl Inner {
             broken.then(|| (function.manifest.clone(), function.record.clone()))
         })?;
         let Some((manifest, record)) = facts else {
-            return Ok(());
+            return self.renew(name).await.map(drop);
         };
         let deployment = take_up(self, &manifest, &record).await?;
         if let Some(function) = self.lock().get_mut(name) {
@@ -257,6 +298,30 @@ impl Inner {
             function.broken = None;
         }
         Ok(())
+    }
+
+    /// Takes a function up again if some of its topics are others now; answers whether they were. A new
+    /// input is read from its beginning.
+    ///
+    /// # Errors
+    /// What is missing; as a commit.
+    pub(crate) async fn renew(&self, name: &FunctionName) -> Result<bool> {
+        let facts = self.with(name.as_str(), |function| {
+            let deployment = function.deployment.as_ref()?;
+            let same = Found::of(&self.parts, deployment) == Found::Same;
+            (!same).then(|| (function.manifest.clone(), function.record.clone()))
+        })?;
+        let Some((manifest, mut record)) = facts else {
+            return Ok(false);
+        };
+        let deployment = take_up(self, &manifest, &record).await?;
+        park(self.take_tasks(name)).await;
+        record.start_in(&deployment);
+        if let Some(function) = self.lock().get_mut(name) {
+            function.deployment = Some(Arc::new(deployment));
+            function.broken = None;
+        }
+        self.stand(name, record).await.map(|()| true)
     }
 
     /// Commits a function's changed record; tasks that should no longer run are parked before.
@@ -289,6 +354,8 @@ impl Inner {
                 .as_ref()
                 .map(|at| at.main_input().settings.partitions)
         })?;
+        let shadow = record.shadow.as_ref();
+        let partitions = partitions.or(shadow.map(|shadow| shadow.partitions));
         let mut draft = Draft::new();
         draft.entry(&Record::key(name), None);
         version::remove(&self.parts, &mut draft, name, record)?;
@@ -296,14 +363,21 @@ impl Inner {
             draft.forget(reader(record.function(), role));
         }
         let partitions = partitions.unwrap_or_default();
-        let mut cleared = clear(record, partitions);
+        let mut cleared = clear(record.function(), partitions);
         cleared.extend(parked::cleared(record.function(), partitions));
+        if let Some(shadow) = shadow {
+            shadow.forget(&mut draft, &mut cleared);
+        }
         if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
             self.start(name)?;
             return Err(wrong);
         }
         self.lock().remove(name);
         self.parts.state.forget(record.function());
+        if let Some(shadow) = shadow {
+            self.parts.state.forget(shadow.kept());
+            return shadow::drop_topics(self, name, record).await;
+        }
         match self.parts.log.topic(&by_key_topic(name)) {
             Some(topic) if record.has_started(topic.id) => {
                 self.parts.log.delete_topic(&topic.name).await

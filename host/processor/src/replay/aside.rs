@@ -1,5 +1,6 @@
 //! Where the transactions of a replay go: their state into a store of its own, all else into a list.
 
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,8 @@ pub(crate) struct Frame {
     pub(crate) at: u64,
     /// Events it emitted, dead letters too.
     pub(crate) rows: Vec<(PartitionId, Batch)>,
+    /// The task's note with it.
+    pub(crate) note: Bytes,
 }
 
 /// Takes transactions.
@@ -40,6 +43,7 @@ impl Aside {
                 step.to
             },
             rows: draft.appended(),
+            note: step.note.clone(),
         };
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
         frames.entry(step.partition).or_default().push(frame);

@@ -11,7 +11,7 @@ use crate::parts::Parts;
 use crate::record::Record;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
 use tidemill_types::{Batch, PartitionId, Result, Timestamp};
@@ -71,6 +71,24 @@ pub(crate) struct Sides {
     pub(crate) left: (Arc<Run>, Arc<Deployment>),
     pub(crate) right: (Arc<Run>, Arc<Deployment>),
     pub(crate) examples: usize,
+    pub(crate) begin: Begin,
+}
+
+/// How both sides begin.
+pub(crate) enum Begin {
+    /// Nothing was read before.
+    Empty,
+    /// By partition, with these totals; their state is there already.
+    At(HashMap<u32, Note>),
+}
+
+impl Begin {
+    fn note(&self, partition: u32) -> Note {
+        match self {
+            Self::Empty => Note::default(),
+            Self::At(notes) => notes.get(&partition).copied().unwrap_or_default(),
+        }
+    }
 }
 
 /// A deployment that is handed one event at a time, so that what it emits can be told apart by event.
@@ -141,7 +159,7 @@ impl Sides {
         progress: &Progress,
         stop: &Shutdown,
     ) -> Result<(Diff, Span, Note)> {
-        let begin = (span.from, Note::default());
+        let begin = (span.from, self.begin.note(span.partition));
         let lane = |side: &(Arc<Run>, Arc<Deployment>)| {
             Lane::new(&side.0, &one_by_one(&side.1), span.partition, begin, stop)
         };

@@ -6,7 +6,6 @@ use super::lane::{Lane, Run, blocking};
 use super::run;
 use super::same::{Emitted, Reading, StateSummary};
 use super::source::Found;
-use crate::Counts;
 use crate::deployment::Deployment;
 use crate::manifest::SlotKind;
 use crate::note::Note;
@@ -14,16 +13,18 @@ use crate::pointer::Pointer;
 use crate::processor::{Inner, Processor};
 use crate::record::{Role, reader};
 use crate::stored::{Slot, TIMERS, entry_prefix};
+use crate::{Counts, KeepState};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_env::Shutdown;
 use tidemill_log::Read;
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{
-    Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, PackedRows, Result, RowView, Timestamp,
-    partition_of_key,
+    Batch, CommitSeq, Commits, Error, ErrorKind, IngestTimes, Offsets, PackedRows, Result, RowView,
+    Timestamp, partition_of_key,
 };
 
 /// State of the events' keys that is taken along.
@@ -32,10 +33,31 @@ const STATE_BYTES: usize = 64 << 20;
 const PAGE: usize = 1024;
 /// Differences of state that are told.
 const TOLD: usize = 1000;
+/// Events that may be asked for at once.
+const EVENTS: usize = 10_000;
+/// Bytes of what they lead to.
+const EMITTED_BYTES: usize = 64 << 20;
+
+/// What an event came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It led to at least one effect.
+    Effective,
+    /// It led to nothing.
+    Filtered,
+    /// The function passed it over.
+    Skipped,
+    /// It became a dead letter.
+    DeadLettered,
+    /// It came too late.
+    Late,
+}
 
 /// What became of one of the events.
 #[derive(Clone, Debug, Default)]
 pub struct InvokedEvent {
+    /// What it came to; `None`: the function stopped before.
+    pub fate: Option<Fate>,
     /// What it (and timers before it) led to.
     pub emitted: Vec<Emitted>,
 }
@@ -56,18 +78,24 @@ pub struct Invoked {
 }
 
 impl Processor {
-    /// What a version of a function would do with events, with the state that it has; nothing changes.
-    /// Rows without a time get the present.
+    /// What a version of a function would do with events, with the state that it has (or, with `Reset`,
+    /// without any); nothing changes.
     ///
     /// # Errors
-    /// `function-not-found`, `version-not-found`; `too-large` when the events' keys have too much state.
+    /// `function-not-found`, `version-not-found`; `too-large` when there are too many events, their keys
+    /// have too much state, or they lead to too much; `busy` when enough replays run.
     pub async fn invoke(
         &self,
         name: &str,
         version: Option<u32>,
+        state: KeepState,
         rows: PackedRows,
     ) -> Result<Invoked> {
         let inner = &self.inner;
+        if rows.len() > EVENTS {
+            let detail = format!("a function is asked about at most {EVENTS} events at once");
+            return Err(too_large(detail));
+        }
         let found = Found::of(inner, name)?;
         let _place = inner.jobs.place()?;
         let deployment = found.deployment(inner, version).await?;
@@ -76,6 +104,8 @@ impl Processor {
             found,
             deployment,
             run,
+            state,
+            bytes: AtomicUsize::new(0),
         };
         invoking.invoke(inner, &rows).await
     }
@@ -85,6 +115,9 @@ struct Invoking {
     found: Found,
     deployment: Arc<Deployment>,
     run: Arc<Run>,
+    state: KeepState,
+    /// Bytes of what was emitted so far.
+    bytes: AtomicUsize,
 }
 
 impl Invoking {
@@ -161,6 +194,9 @@ impl Invoking {
         live: &crate::parts::Parts,
         keys: &BTreeMap<u32, BTreeSet<Vec<u8>>>,
     ) -> Result<()> {
+        if self.state == KeepState::Reset {
+            return Ok(());
+        }
         let mut bytes = 0;
         for (partition, keys) in keys {
             let scope = Scope {
@@ -177,11 +213,8 @@ impl Invoking {
                 }
                 bytes += changes.as_bytes().len();
                 if bytes > STATE_BYTES {
-                    return Err(Error::new(
-                        tidemill_types::ErrorKind::TooLarge,
-                        "too-large",
-                        "the keys of these events have more than 64 MiB of state: ask with fewer of them",
-                    ));
+                    let detail = "the keys of these events have more than 64 MiB of state: ask with fewer of them";
+                    return Err(too_large(detail.to_owned()));
                 }
                 self.run
                     .aside()?
@@ -210,22 +243,29 @@ impl Invoking {
             Some(position) => (position.offset, Note::decode(&position.note)?),
             None => Default::default(),
         };
+        if self.state == KeepState::Reset {
+            note = Note::default();
+        }
         note.counts = Counts::default();
         let now = inner.parts.clock.now();
-        let batch = batch(events, from, now, self.by_key(partition))?;
-        let read = Read {
-            next: from + events.len() as u64,
-            end: from + events.len() as u64,
-            batches: vec![batch],
-        };
         let one = one_by_one(&self.deployment);
         let stop = Shutdown::new();
         let mut lane = Lane::new(&self.run, &one, partition, (from, note), &stop);
-        let (frames, stopped) = lane.feed(read).await?;
-        for frame in &frames {
-            self.told(frame, from, events, invoked);
+        for (event, offset) in events.iter().zip(from..) {
+            let before = lane.stands().1.counts;
+            let batch = batch(event, offset, now, self.by_key(partition))?;
+            let read = Read {
+                next: offset + 1,
+                end: offset + 1,
+                batches: vec![batch],
+            };
+            let (frames, stopped) = lane.feed(read).await?;
+            invoked.events[event.0] = self.told(&frames, before)?;
+            if stopped.is_some() {
+                invoked.stopped = stopped;
+                break;
+            }
         }
-        invoked.stopped = stopped;
         let note = lane.stands().1;
         invoked.counts = invoked.counts.plus(note.counts);
         Ok(note)
@@ -235,21 +275,44 @@ impl Invoking {
         self.deployment.by_key.as_ref().map(|_| partition)
     }
 
-    fn told(
-        &self,
-        frame: &Frame,
-        from: u64,
-        events: &[(usize, Option<Vec<u8>>, Owned)],
-        invoked: &mut Invoked,
-    ) {
-        let last = events.len().saturating_sub(1);
-        let nth = usize::try_from(frame.at.saturating_sub(from)).map_or(last, |nth| nth.min(last));
-        if let Some((place, ..)) = events.get(nth) {
-            invoked.events[*place]
-                .emitted
-                .extend(emitted(&self.deployment, frame));
+    /// What the transactions of one event came to.
+    fn told(&self, frames: &[Frame], before: Counts) -> Result<InvokedEvent> {
+        let mut told = InvokedEvent::default();
+        for frame in frames {
+            let counts = Note::decode(&frame.note)?.counts;
+            told.fate = told.fate.or(fate(&before, &counts));
+            told.emitted.extend(emitted(&self.deployment, frame));
         }
+        let bytes: usize = told.emitted.iter().map(Emitted::bytes).sum();
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > EMITTED_BYTES {
+            let most = EMITTED_BYTES >> 20;
+            return Err(too_large(format!(
+                "these events lead to more than {most} MiB: ask about fewer of them"
+            )));
+        }
+        Ok(told)
     }
+}
+
+/// What an event came to, by the totals before and behind it.
+fn fate(before: &Counts, after: &Counts) -> Option<Fate> {
+    let grown = [
+        (before.effective, after.effective, Fate::Effective),
+        (before.filtered, after.filtered, Fate::Filtered),
+        (before.skipped, after.skipped, Fate::Skipped),
+        (
+            before.dead_lettered,
+            after.dead_lettered,
+            Fate::DeadLettered,
+        ),
+        (before.late, after.late, Fate::Late),
+    ];
+    let grown = grown.into_iter().find(|(before, after, _)| after > before);
+    grown.map(|(.., fate)| fate)
+}
+
+fn too_large(detail: String) -> Error {
+    Error::new(ErrorKind::TooLarge, "too-large", detail)
 }
 
 type ByPartition = BTreeMap<u32, Vec<(usize, Option<Vec<u8>>, Owned)>>;
@@ -289,37 +352,35 @@ fn keys(events: &ByPartition) -> BTreeMap<u32, BTreeSet<Vec<u8>>> {
         .collect()
 }
 
-/// The events as they would lie in the topic the function's main tasks read.
+/// An event as it would lie in the topic the function's main tasks read.
 fn batch(
-    events: &[(usize, Option<Vec<u8>>, Owned)],
-    from: u64,
+    (_, key, event): &(usize, Option<Vec<u8>>, Owned),
+    offset: u64,
     now: Timestamp,
     by_key: Option<u32>,
 ) -> Result<Batch> {
     let mut rows = PackedRows::default();
-    for ((_, key, event), offset) in events.iter().zip(from..) {
-        let mut origin = Vec::new();
-        if let Some(partition) = by_key {
-            crate::origin::Origin {
-                partition,
-                offset,
-                key: event.key.as_deref(),
-            }
-            .encode(&mut origin);
+    let mut origin = Vec::new();
+    if let Some(partition) = by_key {
+        crate::origin::Origin {
+            partition,
+            offset,
+            key: event.key.as_deref(),
         }
-        let origin = by_key.map(|_| (crate::origin::HEADER, origin.as_slice()));
-        let headers = event
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), &value[..]));
-        let all = origin.into_iter().chain(headers);
-        rows.push(event.time, key.as_deref(), event.value.as_deref(), all)?;
+        .encode(&mut origin);
     }
+    let origin = by_key.map(|_| (crate::origin::HEADER, origin.as_slice()));
+    let headers = event
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), &value[..]));
+    let all = origin.into_iter().chain(headers);
+    rows.push(event.time, key.as_deref(), event.value.as_deref(), all)?;
     let heads: Vec<u8> = rows.heads.iter().flat_map(|head| head.to_bytes()).collect();
     Ok(Batch::new(
         heads.into(),
         Bytes::copy_from_slice(&rows.payload),
-        Offsets::From(from),
+        Offsets::From(offset),
         IngestTimes::Same(now),
         Commits::Same(CommitSeq(0)),
     ))

@@ -6,6 +6,7 @@
 //! (`aside.rs`), their events are handed to them, and no time passes for them.
 
 mod aside;
+mod beside;
 mod cursor;
 mod diff;
 mod invoke;
@@ -18,7 +19,7 @@ mod verify;
 
 pub(crate) use aside::Aside;
 pub use diff::{Diff, EventDifference, Told};
-pub use invoke::{Invoked, InvokedEvent};
+pub use invoke::{Fate, Invoked, InvokedEvent};
 pub(crate) use job::Jobs;
 pub use job::{Outcome, ReplayReport, ReplayStatus};
 pub use outputs::Replayed;
@@ -27,16 +28,17 @@ pub use source::Point;
 pub use verify::Verified;
 
 use crate::processor::{Inner, Processor};
-use diff::Sides;
+use diff::{Begin, Sides};
 use job::{Place, Progress};
-use lane::{Run, blocking};
+pub(crate) use lane::{Run, blocking};
 use outputs::{Emitting, collect, side_topic};
 use source::{Found, Span, spans};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
-use tidemill_types::{Result, limits};
+use tidemill_types::{Error, Result, limits};
 use tokio::sync::mpsc;
-use verify::Verifying;
+pub(crate) use verify::held;
+use verify::{Verifying, impossible};
 
 /// Stretches of emitted events that wait for who takes them.
 const AHEAD: usize = 4;
@@ -61,6 +63,8 @@ pub struct Replay {
 pub enum ReplayMode {
     /// What it emits goes into a topic.
     Into(String),
+    /// What it emits is handed on as it comes ([`Processor::replay_stream`]).
+    Stream,
     /// It is compared with another version: that is the left, this the right.
     Diff(u32),
     /// It is compared with what was committed, from the function's beginning on.
@@ -222,6 +226,7 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
                 Ok(outcome)
             }))
         }
+        ReplayMode::Stream => Err(Error::internal("a stream that nobody takes")),
         ReplayMode::Diff(other) => {
             let left = found.deployment(&inner, Some(*other)).await?;
             let right = found.deployment(&inner, replay.version).await?;
@@ -230,6 +235,7 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
                 right: (run(&inner).await?, right),
                 record: found.record,
                 examples,
+                begin: Begin::Empty,
             });
             Ok(Box::pin(async move {
                 let _place = place;

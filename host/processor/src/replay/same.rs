@@ -52,6 +52,14 @@ impl Emitted {
         }
     }
 
+    /// Bytes of it.
+    pub(crate) fn bytes(&self) -> usize {
+        let headers = self.headers.iter();
+        let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
+        let part = |part: &Option<Bytes>| part.as_ref().map_or(0, Bytes::len);
+        part(&self.key) + part(&self.value) + headers
+    }
+
     /// Whether two versions said the same: the same bytes, but for what a dead letter tells of tries.
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         let said = |event: &Self| {

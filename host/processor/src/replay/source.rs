@@ -6,6 +6,7 @@ use crate::manifest::Manifest;
 use crate::processor::Inner;
 use crate::record::Record;
 use crate::version::{self, Version, Versions};
+use serde_json::Value;
 use std::sync::Arc;
 use tidemill_log::{Log, TimeOf, Topic};
 use tidemill_types::{Error, FunctionName, PartitionId, Result, Timestamp};
@@ -94,15 +95,28 @@ impl Found {
     ) -> Result<Arc<Deployment>> {
         let number = number.unwrap_or(self.record.version);
         let version = self.version(number)?;
-        let manifest = Manifest::resolve(None, Some(&version.manifest), &self.name)?;
+        let what = (number, version.digest.as_str(), &version.manifest);
+        self.put_together(inner, what).await
+    }
+
+    /// A component with a manifest, as a version of the function.
+    ///
+    /// # Errors
+    /// When its component or its topics are gone.
+    pub(crate) async fn put_together(
+        &self,
+        inner: &Inner,
+        (number, digest, manifest): (u32, &str, &Value),
+    ) -> Result<Arc<Deployment>> {
+        let resolved = Manifest::resolve(None, Some(manifest), &self.name)?;
         let mut record = Record {
             version: number,
-            digest: version.digest.clone(),
-            manifest: version.manifest.clone(),
+            digest: digest.to_owned(),
+            manifest: manifest.clone(),
             ..self.record.clone()
         };
-        record.number_slots(&manifest);
-        let taken = take_up(inner, &manifest, &record).await;
+        record.number_slots(&resolved);
+        let taken = take_up(inner, &resolved, &record).await;
         taken
             .map(Arc::new)
             .map_err(|wrong| wrong.at(format!("version {number} of {:?}", self.name.as_str())))

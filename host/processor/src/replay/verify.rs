@@ -343,6 +343,11 @@ impl Verified {
 
 /// The version that began without state.
 fn base(found: &Found) -> Result<(u32, Version)> {
+    if found.record.shadow.is_some() {
+        return Err(impossible(
+            "a shadow begins with a copy of another function's state; compare it with that function instead",
+        ));
+    }
     let began = |(number, version): &(&u32, &Version)| **number == 1 || version.reset;
     let mut versions = found.versions.iter().rev();
     match versions.find(began) {
@@ -353,7 +358,8 @@ fn base(found: &Found) -> Result<(u32, Version)> {
     }
 }
 
-fn impossible(why: impl Into<String>) -> Error {
+/// Something that can't be done again.
+pub(super) fn impossible(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::Conflict, "replay-impossible", why)
 }
 
@@ -425,7 +431,8 @@ async fn stand(inner: &Inner, found: &Found, topic: TopicId) -> Result<Stand> {
     })
 }
 
-async fn held(inner: &Inner) -> Result<Frozen> {
+/// Everything as it is; the tasks whose state is wanted stand.
+pub(crate) async fn held(inner: &Inner) -> Result<Frozen> {
     inner.parts.settled().await?;
     let state = inner.parts.state.clone();
     state.durable(*inner.parts.log.durable().borrow());

@@ -74,7 +74,7 @@ impl Guest {
             first_rows: Vec::new(),
             clock: Vec::new(),
             counts: Vec::new(),
-            seed: seed(deployment.name.as_str(), partition),
+            seed: seed(deployment.owner.as_str(), partition),
             told_keyless: false,
         }
     }

@@ -271,3 +271,66 @@ async fn deleted_functions_come_back_with_or_without_their_state() {
     );
     host.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_is_made_again_is_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    host.topic("in", 2, Format::Bytes).await;
+    host.deploy("f", counting(json!({}))).await;
+    host.send("in", 0, &[(Some("a"), "c")]).await;
+    host.caught_up("f").await;
+    let old = host.log.topic("in").expect("is there").id;
+    let name = |name: &str| name.parse().expect("a name");
+    host.log.delete_topic(&name("in")).await.expect("deletes");
+    let gone = host.until("f", |report| report.status_reason.is_some());
+    let gone = gone.await;
+    assert_eq!(gone.status, FunctionStatus::Stopped);
+    assert!(gone.status_reason.expect("why").contains("\"in\" is gone"));
+    // With fewer partitions than it had.
+    host.topic("in", 1, Format::Bytes).await;
+    host.send("in", 0, &[(Some("a"), "c")]).await;
+    let report = host.until("f", |report| report.counts.events_in == 2).await;
+    assert_eq!(
+        (report.status, report.tasks.len()),
+        (FunctionStatus::Running, 1)
+    );
+    assert_eq!(
+        host.count("f", "a").await,
+        Some(2),
+        "its state is what it was"
+    );
+
+    // It has begun to read it, so that the next version goes on there.
+    host.processor.pause("f").await.expect("pauses");
+    host.send("in", 0, &[(Some("a"), "c")]).await;
+    let latest = json!({"input": [{"topic": "in", "start": "latest"}]});
+    host.deploy("f", counting(latest.clone())).await;
+    host.processor.resume("f").await.expect("resumes");
+    host.until("f", |report| report.counts.events_in == 3).await;
+
+    // A topic it writes is found, too.
+    host.log.delete_topic(&name("out")).await.expect("deletes");
+    host.topic("out", 1, Format::Bytes).await;
+    let first = host.log.topic("out").expect("is there").id;
+    host.send("in", 0, &[(Some("a"), "c")]).await;
+    let ended = host
+        .until("f", |report| {
+            report.counts.events_in == 4 || report.status == FunctionStatus::Stopped
+        })
+        .await;
+    if ended.status == FunctionStatus::Stopped {
+        // It emitted before the new one was found, and said so.
+        host.processor.resume("f").await.expect("resumes");
+    }
+    host.until("f", |report| report.counts.events_in == 4).await;
+    assert_eq!(host.log.topic("out").expect("is there").id, first);
+    assert_eq!(host.read("out").await.len(), 1);
+    host.close().await;
+
+    let host = Host::open(dir.path()).await;
+    host.send("in", 0, &[(Some("a"), "c")]).await;
+    host.until("f", |report| report.counts.events_in == 5).await;
+    assert_ne!(host.log.topic("in").expect("is there").id, old);
+    host.close().await;
+}

@@ -27,6 +27,7 @@ mod many;
 mod parking;
 mod replays;
 mod schemas;
+mod shadows;
 mod snapshots;
 mod timers;
 mod versions;

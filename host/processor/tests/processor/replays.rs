@@ -10,13 +10,13 @@ use std::time::Duration;
 use tidemill_env::Clock;
 use tidemill_log::{Draft, Format};
 use tidemill_processor::{
-    Diff, KeepState, Outcome, Point, Replay, ReplayMode, ReplayStatus, Replayed, Verified,
+    Diff, Fate, KeepState, Outcome, Point, Replay, ReplayMode, ReplayStatus, Replayed, Verified,
 };
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{FunctionId, PackedRows, Timestamp};
 
 /// `scripted.wat`, but it counts by two.
-fn by_two() -> Vec<u8> {
+pub(crate) fn by_two() -> Vec<u8> {
     let one = "(i64.load (local.get $at)) (i64.const 1)";
     let text = include_str!("scripted.wat");
     assert!(text.contains(one), "it counts by one");
@@ -24,7 +24,7 @@ fn by_two() -> Vec<u8> {
     component::guest("", &text.replace(one, two))
 }
 
-fn whole(mode: ReplayMode) -> Replay {
+pub(crate) fn whole(mode: ReplayMode) -> Replay {
     Replay {
         version: None,
         from: Point::Earliest,
@@ -37,12 +37,14 @@ fn whole(mode: ReplayMode) -> Replay {
 /// Runs a replay to its end.
 async fn outcome(host: &Host, name: &str, replay: Replay) -> Outcome {
     let begun = host.processor.replay(name, replay).await.expect("begins");
+    finished(host, name, begun.id).await
+}
+
+/// What a replay comes to.
+pub(crate) async fn finished(host: &Host, name: &str, id: u64) -> Outcome {
     let clock = Clock::system();
     for _ in 0..20_000 {
-        let report = host
-            .processor
-            .replay_report(name, begun.id)
-            .expect("is kept");
+        let report = host.processor.replay_report(name, id).expect("is kept");
         match report.status {
             ReplayStatus::Running => clock.sleep(Duration::from_millis(1)).await,
             ReplayStatus::Failed(error) => panic!("{error}"),
@@ -396,9 +398,15 @@ async fn a_function_is_asked_and_nothing_changes() {
     }
     let invoked = host
         .processor
-        .invoke("f", None, rows)
+        .invoke("f", None, KeepState::Keep, rows.clone())
         .await
         .expect("is asked");
+    let fates: Vec<_> = invoked.events.iter().map(|event| event.fate).collect();
+    let (effective, letter) = (Some(Fate::Effective), Some(Fate::DeadLettered));
+    assert_eq!(
+        fates,
+        [effective, effective, effective, letter, Some(Fate::Skipped)]
+    );
     let counted = |nth: usize| {
         let value = invoked.events[nth].emitted[0].value.as_ref();
         number(value.expect("a value"))
@@ -422,5 +430,40 @@ async fn a_function_is_asked_and_nothing_changes() {
     assert_eq!(host.count("f", "a").await, Some(2));
     assert!(host.read("f.dead-letters").await.is_empty());
     assert_eq!(invoked.version, 1);
+
+    // An earlier version, without the state there is.
+    host.deploy_guest("f", by_two(), counting(json!({})), KeepState::Keep)
+        .await
+        .expect("deploys");
+    for (version, state, counted) in [
+        (None, KeepState::Keep, 4),
+        (Some(1), KeepState::Keep, 3),
+        (Some(2), KeepState::Reset, 2),
+        (Some(1), KeepState::Reset, 1),
+    ] {
+        let invoked = host.processor.invoke("f", version, state, rows.clone());
+        let invoked = invoked.await.expect("is asked");
+        assert_eq!(invoked.version, version.unwrap_or(2));
+        let value = invoked.events[0].emitted[0].value.as_ref();
+        assert_eq!(number(value.expect("a value")), counted, "{version:?}");
+    }
+    let unknown = host.processor.invoke("f", Some(9), KeepState::Keep, rows);
+    assert_eq!(
+        unknown.await.expect_err("never was").code,
+        "version-not-found"
+    );
+
+    // One that stops says so, and of which events it says nothing.
+    let mut rows = PackedRows::default();
+    for value in ["e", "x", "e"] {
+        let (time, key) = (Timestamp::from_micros(5), Some(&b"a"[..]));
+        rows.push(time, key, Some(value.as_bytes()), [])
+            .expect("it fits");
+    }
+    let invoked = host.processor.invoke("f", None, KeepState::Keep, rows);
+    let invoked = invoked.await.expect("is asked");
+    let fates: Vec<_> = invoked.events.iter().map(|event| event.fate).collect();
+    assert_eq!(fates, [effective, None, None]);
+    assert!(invoked.stopped.is_some());
     host.close().await;
 }

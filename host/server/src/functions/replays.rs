@@ -19,7 +19,7 @@ use tidemill_processor::{
 use tidemill_types::Timestamp;
 
 /// Examples of differences, if nobody says how many.
-const EXAMPLES: usize = 10;
+pub(super) const EXAMPLES: usize = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,11 +30,13 @@ struct Asked {
     into: Option<String>,
     diff: Option<u32>,
     #[serde(default)]
+    stream: bool,
+    #[serde(default)]
     verify: bool,
     examples: Option<usize>,
 }
 
-/// Begins a replay.
+/// Begins a replay; with `stream` the answer is what it emits.
 pub(crate) async fn replay(
     State(app): Shared,
     Path(name): Path<String>,
@@ -43,12 +45,13 @@ pub(crate) async fn replay(
 ) -> Answer {
     Params::read(query.as_deref(), &[])?;
     let asked: Asked = read_json(&app, request).await?;
-    let mode = match (asked.into, asked.diff, asked.verify) {
-        (Some(topic), None, false) => ReplayMode::Into(topic),
-        (None, Some(version), false) => ReplayMode::Diff(version),
-        (None, None, true) => ReplayMode::Verify,
+    let mode = match (asked.into, asked.diff, asked.verify, asked.stream) {
+        (Some(topic), None, false, false) => ReplayMode::Into(topic),
+        (None, Some(version), false, false) => ReplayMode::Diff(version),
+        (None, None, true, false) => ReplayMode::Verify,
+        (None, None, false, true) => ReplayMode::Stream,
         _ => {
-            let detail = "say one of \"into\": a topic, \"diff\": a version to compare with, or \"verify\": true";
+            let detail = "say one of \"into\": a topic, \"stream\": true, \"diff\": a version to compare with, or \"verify\": true";
             return Err(Problem::because("invalid-replay", detail));
         }
     };
@@ -64,6 +67,9 @@ pub(crate) async fn replay(
         mode,
         examples: asked.examples.unwrap_or(EXAMPLES),
     };
+    if replay.mode == ReplayMode::Stream {
+        return super::stream::answer(app, &name, replay).await;
+    }
     let begun = match app.processor.replay(&name, replay).await {
         Err(error) if error.code != "function-not-found" => return Err(refused(error)),
         other => found(&app, &name, other)?,
@@ -118,7 +124,7 @@ pub(crate) async fn cancel_replay(
     Ok(answer)
 }
 
-fn report(report: &ReplayReport) -> Value {
+pub(super) fn report(report: &ReplayReport) -> Value {
     let (status, result) = match &report.status {
         ReplayStatus::Running => ("running", Value::Null),
         ReplayStatus::Failed(error) => (
@@ -232,7 +238,7 @@ fn emitted(event: &Emitted) -> Value {
     })
 }
 
-fn ends(stopped: &[(u32, String)]) -> Value {
+pub(super) fn ends(stopped: &[(u32, String)]) -> Value {
     let ends = stopped.iter();
     ends.map(|(partition, why)| json!({"partition": partition, "why": why}))
         .collect()

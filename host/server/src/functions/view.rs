@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use tidemill_processor::{
-    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, TaskReport,
-    VersionReport,
+    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, ShadowOf,
+    TaskReport, VersionReport,
 };
 
 /// Members that a deployment and a description share.
@@ -112,8 +112,24 @@ pub(super) fn report(report: &FunctionReport) -> Value {
         ("tasks".to_owned(), report.tasks.iter().map(task).collect()),
         ("counts".to_owned(), counts(&report.counts)),
         ("version_counts".to_owned(), counts(&report.version_counts)),
+        (
+            "shadow".to_owned(),
+            json!(report.shadow.as_ref().map(|name| name.as_str())),
+        ),
+        (
+            "shadow_of".to_owned(),
+            json!(report.shadow_of.as_ref().map(shadow_of)),
+        ),
     ]);
     shown.into()
+}
+
+fn shadow_of(of: &ShadowOf) -> Value {
+    json!({
+        "function": of.function.as_str(),
+        "state": if of.empty { "empty" } else { "copy" },
+        "began": of.began.to_string(),
+    })
 }
 
 fn status(status: FunctionStatus) -> &'static str {

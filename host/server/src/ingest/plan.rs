@@ -35,15 +35,25 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Reads the request's head.
+    /// Reads the head of a request to append.
     pub(super) fn of(app: &App, topic: &Topic, parts: &Parts) -> Answer<Self> {
         let params = Params::read(parts.uri.query(), QUERY)?;
-        let settings = &topic.settings;
-        let form = form_of(&parts.headers, settings.format)?;
-        let encoding = Encoding::of(&parts.headers)?;
         let terms = Terms::of(topic, parts)?;
+        Self::with(app, topic, (&parts.headers, &params), terms)
+    }
+
+    /// How the events of a request are taken as if they were appended to a topic.
+    pub(super) fn with(
+        app: &App,
+        topic: &Topic,
+        (headers, params): (&HeaderMap, &Params<'_>),
+        terms: Option<Box<Terms>>,
+    ) -> Answer<Self> {
+        let settings = &topic.settings;
+        let form = form_of(headers, settings.format)?;
+        let encoding = Encoding::of(headers)?;
         let now = app.clock.now().micros();
-        let event_time = header_time(&parts.headers, "event-time", TimeUnit::Rfc3339)?;
+        let event_time = header_time(headers, "event-time", TimeUnit::Rfc3339)?;
         if event_time.is_some() && form == Form::Packed {
             return Err(Problem::because(
                 "invalid-request",
@@ -56,17 +66,15 @@ impl Plan {
             (None, TimeFrom::Value { pointer, unit }) => {
                 TimeSource::Pointer(app.pointers.get(pointer)?, *unit)
             }
-            (None, TimeFrom::Header { name, unit }) => {
-                match header_time(&parts.headers, name, *unit)? {
-                    Some(time) => TimeSource::Given(time),
-                    None => TimeSource::Header(name.clone(), *unit),
-                }
-            }
+            (None, TimeFrom::Header { name, unit }) => match header_time(headers, name, *unit)? {
+                Some(time) => TimeSource::Given(time),
+                None => TimeSource::Header(name.clone(), *unit),
+            },
         };
         let intake = Intake {
             partitions: settings.partitions,
             format: settings.format,
-            key: key_from(app, &params, topic)?,
+            key: key_from(app, params, topic)?,
             time,
             now,
             single: event_time.is_some(),

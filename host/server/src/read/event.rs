@@ -9,7 +9,7 @@ use tidemill_types::Event;
 
 /// How a JSON value with line breaks between its tokens is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// Byte for byte.
     AsStored,
     /// Line breaks become spaces, which means the same and keeps one event on one line.
@@ -28,18 +28,43 @@ pub(super) fn write(
         out,
         format_args!("{{\"partition\":{partition},\"offset\":{},", event.offset),
     );
-    match event.row.key {
+    let row = &event.row;
+    parts(
+        out,
+        topic.settings.format,
+        (row.key, row.value),
+        row.headers,
+        layout,
+    );
+    put(
+        out,
+        format_args!(
+            ",\"time\":\"{}\",\"ingest_time\":\"{}\"}}",
+            event.row.time, event.ingest_time
+        ),
+    );
+}
+
+/// Key, value and headers as members of an object.
+pub(crate) fn parts<'e>(
+    out: &mut Vec<u8>,
+    format: Format,
+    (key, value): (Option<&[u8]>, Option<&[u8]>),
+    headers: impl Iterator<Item = (&'e str, &'e [u8])>,
+    layout: Layout,
+) {
+    match key {
         None => out.extend_from_slice(b"\"key\":null"),
         Some(key) => text_or_base64(out, "key", key),
     }
     out.push(b',');
-    match event.row.value {
+    match value {
         None => out.extend_from_slice(b"\"value\":null,\"tombstone\":true"),
-        Some(value) if topic.settings.format == Format::Json => json_value(out, value, layout),
+        Some(value) if format == Format::Json => json_value(out, value, layout),
         Some(value) => text_or_base64(out, "value", value),
     }
     out.extend_from_slice(b",\"headers\":[");
-    for (nth, (name, value)) in event.row.headers.enumerate() {
+    for (nth, (name, value)) in headers.enumerate() {
         if nth > 0 {
             out.push(b',');
         }
@@ -55,13 +80,7 @@ pub(super) fn write(
         }
         out.push(b']');
     }
-    put(
-        out,
-        format_args!(
-            "],\"time\":\"{}\",\"ingest_time\":\"{}\"}}",
-            event.row.time, event.ingest_time
-        ),
-    );
+    out.push(b']');
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -92,11 +111,26 @@ pub(crate) fn json_or_base64(out: &mut Vec<u8>, value: &[u8]) {
     json_value(out, value, Layout::AsStored);
 }
 
+/// The same without a name of its own: what isn't JSON is an object with the member `base64`.
+pub(crate) fn json_or_object(out: &mut Vec<u8>, value: &[u8]) {
+    if is_json(value) {
+        out.extend_from_slice(value);
+    } else {
+        put(
+            out,
+            format_args!("{{\"base64\":\"{}\"}}", STANDARD.encode(value)),
+        );
+    }
+}
+
+fn is_json(value: &[u8]) -> bool {
+    simdutf8::basic::from_utf8(value)
+        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
 /// Values that a packed batch or a function brought are not known to be JSON, so they are looked at here.
 fn json_value(out: &mut Vec<u8>, value: &[u8], layout: Layout) {
-    let is_json = simdutf8::basic::from_utf8(value)
-        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
-    if !is_json {
+    if !is_json(value) {
         put(
             out,
             format_args!("\"value_base64\":\"{}\"", STANDARD.encode(value)),

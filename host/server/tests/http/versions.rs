@@ -10,6 +10,12 @@ async fn what_is_asked_of_versions_and_replays_is_checked() {
         ("GET /v1/functions/f/versions", ""),
         ("POST /v1/functions/f/rollback", r#"{"version": 1}"#),
         ("POST /v1/functions/f/replay", r#"{"verify": true}"#),
+        ("POST /v1/functions/f/replay", r#"{"stream": true}"#),
+        ("POST /v1/functions/f/invoke", "1"),
+        ("GET /v1/functions/f/shadow", ""),
+        ("DELETE /v1/functions/f/shadow", ""),
+        ("POST /v1/functions/f/shadow/promote", ""),
+        ("POST /v1/functions/f/shadow/diff", "{}"),
         ("GET /v1/functions/f/replay/1", ""),
         ("DELETE /v1/functions/f/replay/1", ""),
     ] {
@@ -21,6 +27,7 @@ async fn what_is_asked_of_versions_and_replays_is_checked() {
     for (body, says) in [
         ("{}", "say one of"),
         (r#"{"verify": true, "diff": 1}"#, "say one of"),
+        (r#"{"stream": true, "into": "x"}"#, "say one of"),
         (r#"{"verify": true, "from": 3}"#, "neither from"),
         (r#"{"diff": 1, "from": "soon"}"#, "an offset as a number"),
     ] {
@@ -35,6 +42,10 @@ async fn what_is_asked_of_versions_and_replays_is_checked() {
     ] {
         let head = format!("POST /v1/functions/f/rollback{json}");
         host.send(&head, body).await.refused(400, "invalid-request");
+    }
+    for query in ["?state=some", "?version=two", "?x=1"] {
+        let head = format!("POST /v1/functions/f/invoke{query}{json}");
+        host.send(&head, "1").await.refused(400, "invalid-request");
     }
     host.stop().await;
 }

@@ -14,13 +14,17 @@ use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader}
 
 /// The footer of what a topic with these settings writes, and the file.
 fn written(settings: TopicSettings, events: &[Full]) -> (ParquetMetaData, Bytes) {
-    let folder = tempfile::tempdir().expect("folder");
-    let file = folder.path().join("segment");
     let topic = Topic {
         settings,
         ..topic(Format::Json)
     };
-    let mut writer = SegmentWriter::create(&file, &topic, 0).expect("create");
+    written_in(&topic, events)
+}
+
+fn written_in(topic: &Topic, events: &[Full]) -> (ParquetMetaData, Bytes) {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("segment");
+    let mut writer = SegmentWriter::create(&file, topic, 0).expect("create");
     writer.write(&batch(events)).expect("write");
     writer.finish().expect("finish");
     let bytes = Bytes::from(std::fs::read(&file).expect("read"));
@@ -164,4 +168,87 @@ async fn typed_columns_stand_beside_values_that_stay_as_they_are() {
     };
     let read = segments.read(&meta, 0, ALL).await.expect("read");
     assert_eq!(full(&read), events);
+}
+
+#[test]
+fn dead_letters_tell_their_story_in_columns() {
+    let mut events = plain(0, 3, 0);
+    let story: [(&str, &[u8]); 10] = [
+        ("tidemill-function", b"of the event itself"),
+        ("tidemill-function", b"f"),
+        ("tidemill-version", b"2"),
+        ("tidemill-reason", b"trap"),
+        ("tidemill-error", b"unreachable"),
+        ("tidemill-attempts", b"5"),
+        ("tidemill-topic", b"orders"),
+        ("tidemill-partition", b"1"),
+        ("tidemill-offset", b"18446744073709551615"),
+        ("tidemill-time", b"1970-01-01T00:00:01Z"),
+    ];
+    let owned = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
+    events[0].headers = story.iter().map(owned).collect();
+    events[1].headers = vec![
+        ("tidemill-version".into(), b"two".to_vec()),
+        ("tidemill-error".into(), vec![0xff]),
+        ("tidemill-reason".into(), b"schema".to_vec()),
+    ];
+    events[2].headers = Vec::new();
+    let letters = |format| Topic {
+        name: "f.dead-letters".parse().expect("name"),
+        ..topic(format)
+    };
+    let (_, bytes) = written_in(&letters(Format::Bytes), &events);
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("a file");
+    let fields = reader.schema().fields().clone();
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(
+        names[8..],
+        [
+            "tidemill_function",
+            "tidemill_version",
+            "tidemill_reason",
+            "tidemill_error",
+            "tidemill_attempts",
+            "tidemill_topic",
+            "tidemill_partition",
+            "tidemill_offset",
+            "tidemill_time"
+        ]
+    );
+    let mut reader = reader.build().expect("reader");
+    let columns = reader.next().expect("rows").expect("good");
+    let text = |nth: usize| {
+        let column = columns.column(nth).as_string::<i32>();
+        column.iter().map(|text| text.map(str::to_owned)).collect()
+    };
+    let number = |nth: usize| {
+        let column = columns.column(nth).as_primitive::<Int64Type>();
+        column.iter().collect::<Vec<_>>()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let function: Vec<Option<String>> = text(8);
+    assert_eq!(function, [some("f"), None, None]);
+    assert_eq!(number(9), [Some(2), None, None]);
+    let reason: Vec<Option<String>> = text(10);
+    assert_eq!(reason, [some("trap"), some("schema"), None]);
+    let error: Vec<Option<String>> = text(11);
+    assert_eq!(error, [some("unreachable"), None, None]);
+    assert_eq!(number(12), [Some(5), None, None]);
+    assert_eq!(number(14), [Some(1), None, None]);
+    assert_eq!(number(15), [None; 3], "more than a column holds");
+    let times = columns
+        .column(16)
+        .as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(
+        times.iter().collect::<Vec<_>>(),
+        [Some(1_000_000), None, None]
+    );
+
+    // Anybody may call a topic so, for values of their own.
+    for event in &mut events {
+        event.value = Some(b"{}".to_vec());
+    }
+    let (_, bytes) = written_in(&letters(Format::Json), &events);
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("a file");
+    assert_eq!(reader.schema().fields().len(), 8);
 }

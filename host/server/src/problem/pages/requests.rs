@@ -264,6 +264,27 @@ pub(super) const PAGES: &[Page] = &[
         "Send the requests from expected on, in order. Where they are not known any more, begin a new Producer-Epoch at 0.",
     ),
     page_of(
+        404,
+        "shadow-not-found",
+        "no shadow",
+        "No version runs beside the one in force.",
+        "PUT /v1/functions/{name}?shadow=true runs one.",
+    ),
+    page_of(
+        409,
+        "shadow-exists",
+        "shadow exists",
+        "A version runs beside the one in force already, or another function has the name the shadow needs.",
+        "POST /v1/functions/{name}/shadow/promote puts it in force, DELETE /v1/functions/{name}/shadow ends it.",
+    ),
+    page_of(
+        409,
+        "is-shadow",
+        "a shadow",
+        "The function is the shadow of another one, and can't be deployed or rolled back by itself.",
+        "Deploy the function it runs beside, with shadow=true for another shadow once this one is stopped.",
+    ),
+    page_of(
         409,
         "replay-impossible",
         "replay impossible",
