@@ -309,8 +309,9 @@ impl Processor {
     /// `function-not-found`; what keeps it from running, if it can't.
     pub async fn resume(&self, name: &str) -> Result<FunctionReport> {
         let _admin = self.inner.admin.lock().await;
-        let (name, record) = self.inner.existing(name)?;
-        self.inner.mend(&name).await?;
+        let (name, _) = self.inner.existing(name)?;
+        self.inner.renew(&name).await?;
+        let (_, record) = self.inner.existing(name.as_str())?;
         if record.standing != Standing::Running {
             let record = Record {
                 standing: Standing::Running,

@@ -209,7 +209,8 @@ impl Shadow {
 ///
 /// # Errors
 /// As a commit.
-pub(crate) async fn sweep(parts: &Parts, name: &FunctionName, record: &Record) -> Result<()> {
+pub(crate) async fn sweep(inner: &Inner, name: &FunctionName, record: &Record) -> Result<()> {
+    let parts = &inner.parts;
     let Some(shadow) = &record.shadow else {
         return Ok(());
     };
@@ -224,7 +225,7 @@ pub(crate) async fn sweep(parts: &Parts, name: &FunctionName, record: &Record) -
     parts.commit_durably(draft, &cleared).await?;
     parts.state.forget(record.function());
     parts.state.forget(shadow.kept());
-    Ok(())
+    drop_topics(inner, name, record).await
 }
 
 /// Deletes the topics of a shadow that is gone, but for those that a function reads.

@@ -209,7 +209,7 @@ impl Beginning {
         let unfinished = self.record.clone();
         let put = self.copy_and_start(inner, name).await;
         if let Err(wrong) = put {
-            if let Err(left) = shadow::sweep(&inner.parts, name, &unfinished).await {
+            if let Err(left) = shadow::sweep(inner, name, &unfinished).await {
                 tracing::warn!(function = %name, error = %left, "what a shadow left that couldn't begin goes at the next start");
             }
             return Err(wrong);

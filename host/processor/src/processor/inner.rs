@@ -59,26 +59,34 @@ impl Inner {
             functions: Mutex::default(),
             stopped,
         });
+        let mut unfinished = Vec::new();
         for (key, entry) in inner.parts.log.entries(PREFIX) {
             let (name, record) = Record::decode(&key, &entry)?;
             if record.standing == Standing::Deleted && record.shadow.is_some() {
-                shadow::sweep(&inner.parts, &name, &record).await?;
+                unfinished.push((name, record));
                 continue;
             }
             let manifest = Manifest::resolve(None, Some(&record.manifest), &name)?;
             inner.take(name, record, manifest).await;
+        }
+        for (name, record) in unfinished {
+            shadow::sweep(&inner, &name, &record).await?;
         }
         version::sweep(&inner.parts).await?;
         tokio::spawn(supervise(Arc::downgrade(&inner), ended));
         Ok(inner)
     }
 
-    async fn take(&self, name: FunctionName, record: Record, manifest: Manifest) {
+    async fn take(&self, name: FunctionName, mut record: Record, manifest: Manifest) {
         let mut broken = None;
         let deployment = match record.standing {
             Standing::Deleted => None,
             _ => match take_up(self, &manifest, &record).await {
-                Ok(deployment) => Some(Arc::new(deployment)),
+                Ok(deployment) => {
+                    // An input that was made again while nobody looked is begun with.
+                    record.start_in(&deployment);
+                    Some(Arc::new(deployment))
+                }
                 Err(wrong) => {
                     tracing::error!(function = %name, error = %wrong, "a function can't be taken up");
                     broken = Some(wrong.detail);
@@ -280,35 +288,16 @@ impl Inner {
         }
     }
 
-    /// Tries again to take up a function that couldn't be, or some of whose topics are others now.
-    ///
-    /// # Errors
-    /// What is still missing.
-    pub(crate) async fn mend(&self, name: &FunctionName) -> Result<()> {
-        let facts = self.with(name.as_str(), |function| {
-            let broken = function.deployment.is_none();
-            broken.then(|| (function.manifest.clone(), function.record.clone()))
-        })?;
-        let Some((manifest, record)) = facts else {
-            return self.renew(name).await.map(drop);
-        };
-        let deployment = take_up(self, &manifest, &record).await?;
-        if let Some(function) = self.lock().get_mut(name) {
-            function.deployment = Some(Arc::new(deployment));
-            function.broken = None;
-        }
-        Ok(())
-    }
-
-    /// Takes a function up again if some of its topics are others now; answers whether they were. A new
-    /// input is read from its beginning.
+    /// Takes a function up again if it couldn't be, or if some of its topics are others now; answers whether
+    /// it was so. A new input is read from its beginning.
     ///
     /// # Errors
     /// What is missing; as a commit.
     pub(crate) async fn renew(&self, name: &FunctionName) -> Result<bool> {
         let facts = self.with(name.as_str(), |function| {
-            let deployment = function.deployment.as_ref()?;
-            let same = Found::of(&self.parts, deployment) == Found::Same;
+            let deployment = function.deployment.as_ref();
+            let same = deployment
+                .is_some_and(|deployment| Found::of(&self.parts, deployment) == Found::Same);
             (!same).then(|| (function.manifest.clone(), function.record.clone()))
         })?;
         let Some((manifest, mut record)) = facts else {

@@ -269,6 +269,9 @@ async fn one_that_was_being_copied_is_gone_at_the_next_start() {
 
     let host = Host::open(dir.path()).await;
     assert!(host.log.entries("function/f.shadow").is_empty());
+    assert!(host.log.topic("f.shadow.out").is_none());
+    let live = host.processor.describe("f").await.expect("is there");
+    assert_eq!(live.shadow, None);
     let numbers = [entry["id"].as_u64(), entry["shadow"]["kept"].as_u64()];
     for number in numbers {
         let number = u32::try_from(number.expect("a number")).expect("small");
@@ -281,6 +284,8 @@ async fn one_that_was_being_copied_is_gone_at_the_next_start() {
         assert!(left.is_empty(), "{number}");
     }
     assert_eq!(host.count("f", "a").await, Some(2));
+    let again = beside(&host, by_two(), KeepState::Keep).await;
+    again.expect("nothing is in its way");
     host.close().await;
 }
 
