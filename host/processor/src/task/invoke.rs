@@ -17,6 +17,7 @@ use crate::pending::Pending;
 use crate::services::Services;
 use crate::stored::Slots;
 use crate::timers::Timers;
+use crate::usage::size;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(super) struct Guest {
     clock: Vec<i64>,
     /// For each distinct key and slot, what a counter holds; empty without counters.
     counts: Vec<Option<i64>>,
+    /// For each distinct key and slot, the bytes it takes.
+    sizes: Vec<u64>,
     seed: u64,
     told_keyless: bool,
 }
@@ -74,6 +77,7 @@ impl Guest {
             first_rows: Vec::new(),
             clock: Vec::new(),
             counts: Vec::new(),
+            sizes: Vec::new(),
             seed: seed(deployment.name.as_str(), partition),
             told_keyless: false,
         }
@@ -135,6 +139,8 @@ impl Guest {
         if !slots.ttls.is_empty() {
             self.packer.ttls(&slots.ttls);
         }
+        self.packer
+            .expect(self.sent.len(), self.first_rows.len(), slots.clocked());
         for (at, row) in self.sent.iter().enumerate() {
             let (event, _) = pending.event(*row)?;
             let number = self.keys.get(at).copied().unwrap_or_default();
@@ -147,6 +153,7 @@ impl Guest {
             }
         }
         self.counts.clear();
+        self.sizes.clear();
         if slots.list.is_empty() {
             return Ok(Vec::new());
         }
@@ -171,13 +178,16 @@ impl Guest {
                     SlotKind::Map => Ok(None),
                     _ => reader.get(slot.number, key),
                 };
-                let opened = match stored {
-                    Ok(stored) => stored.map(|stored| slots.open(slot, stored)),
+                let stored = match stored {
+                    Ok(stored) => stored,
                     Err(wanted) => {
                         missing.push(wanted);
                         continue;
                     }
                 };
+                self.sizes
+                    .push(stored.map_or(0, |stored| size(key, stored)));
+                let opened = stored.map(|stored| slots.open(slot, stored));
                 if counts {
                     self.counts.push(count(opened.map(|opened| opened.value)));
                 }
@@ -357,6 +367,7 @@ impl Task {
             keys: &self.guest.keys,
             clock: &self.guest.clock,
             counts: &self.guest.counts,
+            sizes: &self.guest.sizes,
             timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
             refused: BTreeMap::new(),
@@ -371,7 +382,7 @@ impl Task {
             }
         };
         let mut effects = self.desk().answered(pending, &run, &commands);
-        let full = effects.as_ref().ok().map(|effects| self.too_much(effects));
+        let full = effects.as_mut().ok().map(|effects| self.too_much(effects));
         match full.transpose() {
             Ok(None | Some(None)) => {}
             Ok(Some(Some(Full::Doubtful))) => {
