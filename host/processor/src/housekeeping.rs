@@ -1,4 +1,5 @@
-//! What goes on beside the tasks: telling the state store what is durable, taking snapshots.
+//! What goes on beside the tasks: telling the state store what is durable, taking snapshots, keeping the lines
+//! that functions log.
 
 use crate::parts::Parts;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ const DURABLE_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after a snapshot, taken or failed.
 const SNAPSHOT_PAUSE: Duration = Duration::from_secs(5);
 
-/// Starts both; they end with `shutdown`.
+/// Starts all of it; it ends with `shutdown`.
 pub(crate) fn start(parts: &Arc<Parts>, shutdown: &Shutdown) {
     let run = |work: futures::future::BoxFuture<'static, ()>| {
         let shutdown = shutdown.clone();
@@ -20,6 +21,8 @@ pub(crate) fn start(parts: &Arc<Parts>, shutdown: &Shutdown) {
     };
     run(Box::pin(durable(Arc::clone(parts))));
     run(Box::pin(snapshots(Arc::clone(parts))));
+    let parts = Arc::clone(parts);
+    run(Box::pin(async move { parts.keeper.work(&parts).await }));
 }
 
 async fn durable(parts: Arc<Parts>) {

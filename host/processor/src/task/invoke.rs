@@ -3,10 +3,10 @@
 use super::keeping::Full;
 use super::transaction::Then;
 use super::{Slice, Task, Wanted, parking};
-use crate::FunctionLogLine;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
+use crate::function_log::FunctionLogLine;
 use crate::instances::Room;
 use crate::keys::KeyNumbers;
 use crate::manifest::SlotKind;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::{Error, Result};
 use tidemill_wasm::{
-    BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLevel, LogLine, StateCell, Stop,
+    BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLine, StateCell, Stop,
 };
 
 /// Timers draw other random numbers than events.
@@ -331,6 +331,7 @@ impl Task {
         let lines = instance.take_log();
         if answer.is_err() {
             self.guest.instance = None;
+            self.meter.restarted();
         }
         let is_short = |failure: &Failure| failure.kind == FailureKind::Short;
         if answer.as_ref().is_err_and(is_short) {
@@ -428,26 +429,21 @@ impl Task {
     fn keep_line(&self, line: LogLine) {
         let row = self.guest.sent.get(line.event as usize).copied();
         let found = row.and_then(|row| self.pending.as_ref()?.event(row).ok());
-        let (partition, offset) = match found {
+        let key = found.as_ref().and_then(|(event, _)| event.row.key);
+        let (partition, offset) = match &found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
             Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
             _ => (self.at.partition, self.position),
-        };
-        let level = match line.level {
-            LogLevel::Trace => "trace",
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
         };
         self.lines.push_within(
             &self.deployment.manifest.limits,
             FunctionLogLine {
                 time: self.parts.clock.now(),
-                level,
+                level: line.level,
                 version: self.deployment.version,
                 partition,
                 offset,
+                key: FunctionLogLine::key_of(key),
                 message: line.message,
             },
         );
