@@ -38,8 +38,13 @@ final class Load {
             String[] word = line.split(" ");
             Job job = new Job(word[0], Integer.parseInt(word[1]), Integer.parseInt(word[2]),
                 Integer.parseInt(word[3]), Long.parseLong(word[4]) * 1_000_000, word[5]);
-            createTopic(arguments[0], job.topic);
-            System.out.println(perform(arguments[0], job));
+            try {
+                createTopic(arguments[0], job.topic);
+                System.out.println(perform(arguments[0], job));
+            } catch (Exception failure) {
+                String said = String.valueOf(failure).replaceAll("[^ -!#-\\[\\]-~]", " ");
+                System.out.println("{\"failed\":\"" + said + "\"}");
+            }
         }
     }
 

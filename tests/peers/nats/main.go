@@ -25,8 +25,8 @@ const (
 	values = 1000
 	// The server takes no larger atomic batch.
 	largestBatch = 1000
-	// Events on their way, of one connection that publishes asynchronously.
-	window  = 1024
+	// Events on their way, of all connections that publish asynchronously.
+	window  = 4096
 	patient = 30 * time.Second
 )
 
@@ -48,7 +48,9 @@ func main() {
 		var j job
 		_, err := fmt.Sscan(lines.Text(), &j.way, &j.bytes, &j.batch, &j.connections, &j.milliseconds, &j.topic)
 		check(err)
-		check(perform(os.Args[1], j))
+		if err := perform(os.Args[1], j); err != nil {
+			fmt.Printf(`{"failed":%q}`+"\n", err.Error())
+		}
 	}
 }
 
@@ -71,7 +73,7 @@ func perform(url string, j job) error {
 			return err
 		}
 		defer connection.Close()
-		if connections[i], err = jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(window)); err != nil {
+		if connections[i], err = jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(window/j.connections)); err != nil {
 			return err
 		}
 	}
@@ -134,7 +136,7 @@ func atomically(js jetstream.JetStream, j job, pool [][]byte, deadline time.Time
 }
 
 func asynchronously(js jetstream.JetStream, j job, pool [][]byte, deadline time.Time) (events int, times []time.Duration, err error) {
-	waiting := make(chan jetstream.PubAckFuture, window)
+	waiting := make(chan jetstream.PubAckFuture, window/j.connections)
 	done := make(chan error, 1)
 	go func() {
 		var first error

@@ -169,6 +169,10 @@ impl Running {
         let before = self.server.cpu_seconds();
         let answer = self.answer(&job(time))?;
         let cpu_seconds = self.server.cpu_seconds() - before;
+        if let Some(why) = answer["failed"].as_str() {
+            // Not getting through with a load is a result too, and no reason to throw the others away.
+            print::warning(&format!("{way}, {}: {why}", load.describe()));
+        }
         let (events, seconds) = (answer["events"].as_u64(), figure(&answer, "seconds"));
         let events = events.unwrap_or(0);
         Ok(json!({
@@ -177,7 +181,7 @@ impl Running {
             "mb_per_second": per_second(events * u64::from(size), seconds) / 1e6,
             "p50_us": answer["p50_us"], "p99_us": answer["p99_us"], "p999_us": answer["p999_us"],
             "events_per_cpu_second": per_second(events, cpu_seconds.max(0.01)),
-            "memory": self.server.memory(),
+            "memory": self.server.memory(), "failed": answer["failed"],
         }))
     }
 

@@ -144,6 +144,7 @@ const PEERS: Columns = &[
     ("times_ndjson", "as NDJSON: times", Look::Hundredths),
     ("times_ndjson_per_cpu", "per CPU s", Look::Hundredths),
     ("memory", "memory", Look::Bytes),
+    ("failed", "failed", Look::Text),
 ];
 
 /// Prints each measurement that was made.
