@@ -34,7 +34,7 @@ prepare() {
   stamp="${KAFKA_VERSION:-} $(cat "$here/kafka/pom.xml" "$here/kafka/Load.java" | sha256sum)"
   [ "$(cat "$built/stamp" 2>/dev/null || true)" != "$stamp" ] || return 0
   rm -rf "$built/jars" "$built/classes"
-  mvn --quiet --batch-mode --file "$here/kafka/pom.xml" "${version[@]}" dependency:copy-dependencies \
+  mvn --quiet --batch-mode -Dstyle.color=never --file "$here/kafka/pom.xml" "${version[@]}" dependency:copy-dependencies \
     "-DoutputDirectory=$(realpath "$built")/jars" >&2 || fail "Maven could not fetch Kafka"
   javac -d "$built/classes" -cp "$built/jars/*" "$here/kafka/Load.java"
   printf '%s\n' "$stamp" >"$built/stamp"

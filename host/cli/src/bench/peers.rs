@@ -16,7 +16,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// How long a server may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A system and the ways in which its client sends.
@@ -67,7 +67,8 @@ impl Scripts {
     }
 }
 
-/// Every load on every peer, synced and as it comes.
+/// Every load on every peer, synced and as it comes. One that doesn't get through is a row too: there is no
+/// reason to throw away what was measured before.
 pub(super) async fn measure(
     scripts: &Scripts,
     dir: &Path,
@@ -79,22 +80,39 @@ pub(super) async fn measure(
         for flush in FLUSHES {
             let dir = dir.join(format!("{}-{flush}", peer.name));
             std::fs::create_dir(&dir)?;
-            let mut running = Running::start(scripts, peer, flush, &dir).await?;
-            for load in loads {
-                for way in ways(peer, *load) {
-                    let told = load.describe();
-                    print::note(&format!("  {} {flush}, {way}: {told}", peer.name));
-                    let mut row = running.once(way, *load, time)?;
-                    row["peer"] = peer.name.into();
-                    row["flush"] = flush.into();
-                    rows.push(row);
-                }
+            let measured = one(scripts, peer, flush, &dir, time, loads, &mut rows).await;
+            if let Err(failure) = measured {
+                print::warning(&failure.message);
+                rows.push(json!({"peer": peer.name, "flush": flush, "failed": failure.message}));
             }
-            drop(running);
             std::fs::remove_dir_all(dir)?;
         }
     }
     Ok(rows.into())
+}
+
+/// Every load on one server; it has ended afterwards.
+async fn one(
+    scripts: &Scripts,
+    peer: &Peer,
+    flush: &str,
+    dir: &Path,
+    time: Duration,
+    loads: &[Load],
+    rows: &mut Vec<Value>,
+) -> Result<()> {
+    let mut running = Running::start(scripts, peer, flush, dir).await?;
+    for load in loads {
+        for way in ways(peer, *load) {
+            let told = load.describe();
+            print::note(&format!("  {} {flush}, {way}: {told}", peer.name));
+            let mut row = running.once(way, *load, time)?;
+            row["peer"] = peer.name.into();
+            row["flush"] = flush.into();
+            rows.push(row);
+        }
+    }
+    Ok(())
 }
 
 /// Who sends on one connection shares it with nobody.
