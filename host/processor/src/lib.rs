@@ -49,6 +49,7 @@ mod timers;
 mod usage;
 
 pub use deploying::{Plan, PlanChange, PlanStart};
+pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
     Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
@@ -63,7 +64,6 @@ pub use replay::{
     Verified,
 };
 pub use report::{
-    Counts, FunctionLogLine, FunctionReport, FunctionStatus, ShadowOf, StateEntry, StatePage,
-    TaskReport,
+    Counts, FunctionReport, FunctionStatus, ShadowOf, StateEntry, StatePage, TaskReport,
 };
-pub use tidemill_wasm::Clock as TimeKind;
+pub use tidemill_wasm::{Clock as TimeKind, LogLevel};

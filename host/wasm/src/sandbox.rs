@@ -7,7 +7,7 @@ mod engine;
 mod guest;
 mod instance;
 
-pub use guest::{HostServices, LogLevel, LogLine, MapScan, Stateless};
+pub use guest::{HostServices, LogLevel, LogLine, MapScan, NoLevel, Stateless};
 pub use instance::{Call, CallLimits, Failure, FailureKind, Instance};
 
 use artefact::Artefact;

@@ -5,6 +5,7 @@ use crate::deployment::by_key_topic;
 use crate::function::{Function, start_tasks};
 use crate::function_log::FunctionLog;
 use crate::inspect;
+use crate::measure::Seen;
 use crate::nearest::did_you_mean;
 use crate::parked;
 use crate::parts::Parts;
@@ -94,7 +95,7 @@ impl Inner {
                 }
             },
         };
-        let lines = Arc::new(FunctionLog::new(self.settings.log_lines));
+        let lines = Arc::new(FunctionLog::new(&self.parts.keeper, &name));
         let function = Function {
             record,
             manifest,
@@ -182,6 +183,17 @@ impl Inner {
         let functions = self.lock();
         let (name, function) = shadow::of(&functions, name)?;
         Some((name.clone(), function.record.clone()))
+    }
+
+    /// Shows what metrics say of functions as they are now.
+    pub(crate) fn observe(&self, seen: &Seen) {
+        let functions = self.lock();
+        let live = functions
+            .iter()
+            .filter(|(_, function)| function.record.standing != Standing::Deleted);
+        seen.set(
+            live.map(|(name, function)| (inspect::report(&self.parts, name, function), function)),
+        );
     }
 
     /// Report of one function.
