@@ -2,7 +2,7 @@
 
 use super::check::Checked;
 use crate::Manifest;
-use crate::deployment::{Deployment, by_key_topic, dead_letter_topic};
+use crate::deployment::{Deployment, by_key_topic, dead_letter_topic, followed};
 use crate::processor::Inner;
 use crate::record::{Record, component_path};
 use crate::stored::Slots;
@@ -46,7 +46,7 @@ pub(super) async fn make(
         slots: Slots::new(record, &manifest),
         usage: usage(by_key.as_ref().unwrap_or(&input)),
         pages: Arc::default(),
-        manifest,
+        manifest: followed(&component, manifest),
         component,
         input,
         by_key,
@@ -95,15 +95,16 @@ pub(crate) async fn take_up(
         Some(_) => Some(find(&by_key_topic(&manifest.name))?),
         None => None,
     };
+    let allowed = Manifest {
+        limits: inner.settings.maxima.clamp(&manifest.limits),
+        ..manifest.clone()
+    };
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
         version: record.version,
         slots: Slots::new(record, manifest),
-        manifest: Manifest {
-            limits: inner.settings.maxima.clamp(&manifest.limits),
-            ..manifest.clone()
-        },
+        manifest: followed(&component, allowed),
         component,
         usage: usage(by_key.as_ref().unwrap_or(&input)),
         pages: Arc::default(),

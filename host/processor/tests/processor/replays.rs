@@ -16,7 +16,7 @@ use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{FunctionId, PackedRows, Timestamp};
 
 /// `scripted.wat`, but it counts by two.
-fn by_two() -> Vec<u8> {
+pub(crate) fn by_two() -> Vec<u8> {
     let one = "(i64.load (local.get $at)) (i64.const 1)";
     let text = include_str!("scripted.wat");
     assert!(text.contains(one), "it counts by one");
@@ -55,7 +55,7 @@ async fn outcome(host: &Host, name: &str, replay: Replay) -> Outcome {
     panic!("it never ends");
 }
 
-async fn verified(host: &Host, name: &str) -> Verified {
+pub(crate) async fn verified(host: &Host, name: &str) -> Verified {
     match outcome(host, name, whole(ReplayMode::Verify)).await {
         Outcome::Verified(verified) => *verified,
         other => panic!("{other:?}"),

@@ -17,6 +17,7 @@ mod hostile;
 mod refused;
 mod rogue;
 mod services;
+mod standard;
 
 use std::sync::Arc;
 use std::time::Duration;
