@@ -12,6 +12,7 @@ mod component;
 #[path = "../../../../tests/guests/built.rs"]
 mod built;
 
+mod bank;
 mod batches;
 mod by_key;
 mod crash;
