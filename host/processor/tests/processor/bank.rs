@@ -313,7 +313,7 @@ async fn facts(world: &mut World, host: &Host) -> Facts {
             .await;
     }
     for name in ["debit", "credit"] {
-        let report = host.until(name, |report| nothing_left(report)).await;
+        let report = host.until(name, nothing_left).await;
         assert!(crate::host::conserved(&report), "{:?}", report.counts);
     }
     let order = |value: &[u8]| -> Order { serde_json::from_slice(value).expect("an order") };
