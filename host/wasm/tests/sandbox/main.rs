@@ -11,6 +11,7 @@ mod built;
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
+mod alike;
 mod cache;
 mod calls;
 mod hostile;
