@@ -1,31 +1,41 @@
 //! `tidemill bench`: what a host does on this machine, measured from outside in another process, with
-//! the disk measured by itself in the same run.
+//! the disk measured by itself in the same run, and with other systems beside it if wanted.
 
+mod archive;
 mod connection;
 mod disk;
+mod events;
 mod functions;
 mod host;
 mod ingest;
 mod latency;
 mod load;
+mod peers;
+mod plan;
+mod process;
+mod ratios;
+mod reader;
+mod starts;
 mod summary;
+mod tail;
 
 use crate::args::{Shape, Show};
 use crate::failure::{Failure, Result};
 use crate::print;
 use clap::{Args, ValueEnum};
+use events::Form;
+use plan::Plan;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Measure a host on this machine.
 ///
-/// Durable ingest, single events, the way from ingest to output, functions; and beside them the disk by
-/// itself. Starts a host of its own in another process, on a fresh directory and on loopback. Use a
-/// release build, and nothing else on the machine.
+/// Durable ingest, single events, readers at the tail and of the history, sealing, starts, the way from
+/// ingest to output, functions; and beside them the disk by itself. Starts a host of its own in another
+/// process, on a fresh directory and on loopback. Use a release build, and nothing else on the machine.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  tidemill bench\n  tidemill bench ingest single --seconds 10 -o json\n  tidemill bench ingest --batch 500 --size 1024 --connections 8"
+    after_help = "Examples:\n  tidemill bench\n  tidemill bench ingest single --seconds 10 -o json\n  tidemill bench ingest --form packed --batch 500 --size 200,1024 --connections 8\n  tidemill bench disk ingest single --full --peers"
 )]
 pub(crate) struct Bench {
     /// What to measure; everything if not said.
@@ -35,14 +45,24 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Events of a request, in `ingest`.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     batch: u32,
-    /// Bytes of an event's value.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(100..=500_000))]
-    size: u32,
-    /// Connections, one measurement each, in `ingest`.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 64])]
+    /// Bytes of an event's value, one measurement each [default: 200].
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(100..=500_000))]
+    size: Vec<u32>,
+    /// Connections, one measurement each, in `ingest` and `single` [default: 1,8,64].
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: Vec<u16>,
+    /// How events are sent in `ingest`, one measurement each [default: ndjson,packed].
+    #[arg(long, value_enum, value_name = "FORM,…", value_delimiter = ',')]
+    form: Vec<Form>,
+    /// Sizes of 100, 200, 1024 and 10240 bytes where `--size` doesn't say otherwise.
+    #[arg(long)]
+    full: bool,
+    /// Send Kafka and NATS the same loads as `ingest` and `single`, and say how they compare. Fetches and
+    /// builds them with tests/peers, for which Java, Maven and Go are needed.
+    #[arg(long)]
+    peers: bool,
     /// Directory on the disk to measure; a fresh one is made in it.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -57,12 +77,30 @@ enum What {
     Disk,
     /// Batches of events over several connections.
     Ingest,
-    /// One event a request over 64 connections.
+    /// One event a request, and requests that do nothing.
     Single,
+    /// Ten readers at the end of a topic.
+    Tail,
+    /// Reading the history from segments.
+    CatchUp,
+    /// Ingest with sealing beside it and without; sealing by itself.
+    Sealing,
+    /// Very many partitions: start, memory, ingest over all of them.
+    Partitions,
+    /// The first acknowledgement after SIGKILL with a journal of 1 GiB.
+    Restart,
     /// From posting an event to reading what a function made of it.
     Latency,
     /// A filter, a count per key and the demo's functions over events that lie ready.
     Functions,
+}
+
+impl What {
+    /// As it is called on the command line and in results.
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 pub(crate) async fn perform(args: &Bench) -> Result<()> {
@@ -81,31 +119,25 @@ pub(crate) async fn perform(args: &Bench) -> Result<()> {
                 format!("cannot make a directory in {}: {error}", parent.display()),
             )
         })?;
-    let everything = [
-        What::Disk,
-        What::Ingest,
-        What::Single,
-        What::Latency,
-        What::Functions,
-    ];
-    let wanted: &[What] = if args.what.is_empty() {
-        &everything
-    } else {
-        &args.what
-    };
+    let plan = Plan::of(args);
+    // Before anything is measured: building takes the machine's time, and may fail.
+    let peers = args.peers.then(peers::prepare).transpose()?;
     let mut answer = Map::new();
     answer.insert(
         "machine".into(),
         json!({"cores": std::thread::available_parallelism().map_or(0, usize::from),
         "release": !cfg!(debug_assertions), "seconds": args.seconds}),
     );
-    for what in wanted {
-        print::note(&format!("measuring {what:?}"));
-        answer.insert(
-            format!("{what:?}").to_lowercase(),
-            measure(*what, args, dir.path()).await?,
-        );
+    for what in &plan.what {
+        print::note(&format!("measuring {}", what.name()));
+        answer.insert(what.name(), measure(*what, &plan, dir.path()).await?);
     }
+    if let Some(scripts) = peers {
+        let measured =
+            peers::measure(&scripts, dir.path(), plan.time, &plan.beside_peers()).await?;
+        answer.insert("peers".into(), measured);
+    }
+    ratios::add(&mut answer);
     match args.show.output {
         Shape::Table => summary::print(&answer),
         Shape::Json => {
@@ -116,16 +148,21 @@ pub(crate) async fn perform(args: &Bench) -> Result<()> {
 }
 
 /// Each measurement has a host of its own, so that none leaves the next one anything.
-async fn measure(what: What, args: &Bench, dir: &Path) -> Result<Value> {
-    let time = Duration::from_secs(args.seconds);
-    let dir = dir.join(format!("{what:?}"));
+async fn measure(what: What, plan: &Plan, dir: &Path) -> Result<Value> {
+    let (time, size) = (plan.time, plan.sizes[0]);
+    let dir = dir.join(what.name());
     std::fs::create_dir(&dir)?;
     let measured = match what {
         What::Disk => disk::measure(&dir, time),
-        What::Ingest => ingest::batches(&dir, time, args.batch, args.size, &args.connections).await,
-        What::Single => ingest::single(&dir, time, args.size).await,
+        What::Ingest => ingest::measure(&dir, time, &plan.batches()).await,
+        What::Single => ingest::single(&dir, time, &plan.singles()).await,
+        What::Tail => tail::measure(&dir, time, size).await,
+        What::CatchUp => archive::catch_up(&dir, time, &plan.sizes).await,
+        What::Sealing => archive::sealing(&dir, time, size).await,
+        What::Partitions => starts::partitions(&dir, time).await,
+        What::Restart => starts::restart(&dir).await,
         What::Latency => latency::measure(&dir, time).await,
-        What::Functions => functions::measure(&dir, time, args.size).await,
+        What::Functions => functions::measure(&dir, time, size).await,
     };
     std::fs::remove_dir_all(&dir)?;
     measured

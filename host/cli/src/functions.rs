@@ -46,16 +46,33 @@ pub(crate) struct Describe {
 
 /// Print what a function logged.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  tidemill functions logs carrier-delays --follow")]
+#[command(
+    after_help = "Example:\n  tidemill functions logs carrier-delays -f --level warn --since 1h"
+)]
 pub(crate) struct Logs {
     /// Name of the function.
     name: String,
     /// Go on with lines as they come.
-    #[arg(long)]
+    #[arg(long, short)]
     follow: bool,
-    /// Only the last lines.
+    /// Only the last lines; 1,000 by default.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
+    /// Only lines of this level or a more severe one: trace, debug, info, warn, error.
+    #[arg(long)]
+    level: Option<String>,
+    /// Only lines of this version.
+    #[arg(long, value_name = "N")]
+    version: Option<u32>,
+    /// Only lines about events of this partition.
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// Only lines about events with this key.
+    #[arg(long)]
+    key: Option<String>,
+    /// Only lines from this time on: RFC 3339, or how long ago.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
     #[command(flatten)]
     show: Show,
 }
@@ -212,11 +229,19 @@ async fn describe(client: &Client, args: &Describe) -> Result<()> {
 
 /// Lines are passed on as they arrive.
 async fn logs(client: &Client, args: &Logs) -> Result<()> {
-    let limit = args.limit.map(|limit| limit.to_string());
-    let follow = args.follow.then_some("true");
-    let query: Vec<(&str, &str)> = [("follow", follow), ("limit", limit.as_deref())]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let given = [
+        ("follow", args.follow.then(|| "true".to_owned())),
+        ("limit", args.limit.map(|limit| limit.to_string())),
+        ("level", args.level.clone()),
+        ("version", number(args.version)),
+        ("partition", number(args.partition)),
+        ("key", args.key.clone()),
+        ("since", args.since.clone()),
+    ];
+    let given = given.iter();
+    let query: Vec<(&str, &str)> = given
+        .filter_map(|(name, value)| Some((*name, value.as_deref()?)))
         .collect();
     let request = client
         .request(
@@ -259,18 +284,19 @@ fn log_lines(text: &[u8], shape: Shape) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A line for people; where they read too slowly, how many they missed.
+/// A line for people.
 fn log_line(line: &Value) -> String {
-    if let Some(missed) = line["missed"].as_u64() {
-        return format!("({missed} lines missed)");
-    }
     let field = |name: &str| cell(&line[name]);
+    let key = ["key", "key_base64"].map(|name| line[name].as_str());
+    let key = key.iter().flatten().next();
     format!(
-        "{} {:5} {}/{} {}",
+        "{} {:5} v{} {}/{} {}{}",
         field("time"),
         field("level"),
+        field("version"),
         field("partition"),
         field("offset"),
+        key.map_or_else(String::new, |key| format!("[{key}] ")),
         field("message")
     )
 }
@@ -289,8 +315,13 @@ mod tests {
     #[test]
     fn log_lines_say_where_they_come_from() {
         let line = json!({"time": "2026-01-01T00:00:00Z", "level": "warn", "version": 1, "partition": 2, "offset": 7, "message": "odd"});
-        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z warn  2/7 odd");
-        assert_eq!(log_line(&json!({"missed": 3})), "(3 lines missed)");
+        assert_eq!(log_line(&line), "2026-01-01T00:00:00Z warn  v1 2/7 odd");
+        let mut keyed = line;
+        keyed["key"] = "UA".into();
+        assert_eq!(
+            log_line(&keyed),
+            "2026-01-01T00:00:00Z warn  v1 2/7 [UA] odd"
+        );
     }
 
     #[test]

@@ -150,6 +150,11 @@ impl Keeper {
         self.snapshot_due.subscribe()
     }
 
+    /// See [`crate::Log::snapshot`].
+    pub(crate) async fn snapshot(&self) -> Option<SnapshotRef> {
+        self.kept.lock().await.manifest.snapshot.clone()
+    }
+
     /// See [`crate::Log::snapshot_taken`].
     pub(crate) async fn snapshot_taken(
         &self,

@@ -421,6 +421,11 @@ impl Log {
         self.inner.keeper.snapshot_due()
     }
 
+    /// The snapshot that the manifest names.
+    pub async fn snapshot(&self) -> Option<SnapshotRef> {
+        self.inner.keeper.snapshot().await
+    }
+
     /// Records a snapshot: the next manifest names it, and journal files from before it may be cut
     /// once their events are sealed. Returns when the manifest is committed.
     ///

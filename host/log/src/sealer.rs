@@ -272,7 +272,7 @@ impl Writing {
             return Err(self.missing());
         }
         for batch in batches.iter().filter(|batch| !batch.is_empty()) {
-            match self.write(batch) {
+            match self.write(batch).and_then(|()| self.settle()) {
                 Err(error) if error.code == NOT_TEXT => {
                     tracing::warn!(
                         topic = self.topic.name.as_str(),
@@ -315,6 +315,14 @@ impl Writing {
         self.complete =
             rows < batch.len() || self.at >= self.order.to || self.bytes >= self.order.max_bytes;
         Ok(())
+    }
+
+    /// What is wrong with the events has to be known while they can be written in another way.
+    fn settle(&mut self) -> Result<()> {
+        match &mut self.writer {
+            Some(writer) if self.complete => writer.settle(),
+            _ => Ok(()),
+        }
     }
 
     /// From the start, with values as they are.

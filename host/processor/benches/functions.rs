@@ -120,7 +120,6 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
     let sandbox = Sandbox::new(sandbox).expect("the engine starts");
     let settings = Settings {
         threads: 1,
-        log_lines: 10,
         replay_dir: dir.join("replay"),
         ..Settings::default()
     };

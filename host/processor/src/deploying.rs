@@ -231,7 +231,7 @@ async fn put_in_force(
             broken: None,
             tasks: Vec::new(),
             lines: old.map_or_else(
-                || Arc::new(FunctionLog::new(inner.settings.log_lines)),
+                || Arc::new(FunctionLog::new(&inner.parts.keeper, name)),
                 |old| Arc::clone(&old.lines),
             ),
         });

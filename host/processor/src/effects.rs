@@ -7,6 +7,7 @@ use crate::note::Note;
 use crate::parked::{self, Parked, ParkedChange};
 use crate::pending::Pending;
 use crate::timers::TimerChange;
+use crate::usage::Growth;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
@@ -31,6 +32,8 @@ pub(crate) struct Run<'a> {
     pub(crate) clock: &'a [i64],
     /// For each distinct key and slot, what a counter held.
     pub(crate) counts: &'a [Option<i64>],
+    /// For each distinct key and slot, the bytes of its key and its value; of maps' slots, 0.
+    pub(crate) sizes: &'a [u64],
     /// Timers that are set.
     pub(crate) timers: usize,
     /// Earlier tries of the first of them.
@@ -48,6 +51,11 @@ pub(crate) struct Effects {
     /// Changes of state: the first `turns` of them take timers away that had their turn, each of the
     /// others is what the event of the same number in `owners` wants.
     pub(crate) changes: Changes,
+    /// By how much the changes make state grow, as far as that was counted with them; `None`: they are to
+    /// be looked through.
+    pub(crate) growth: Option<Growth>,
+    /// For each distinct key and slot, the bytes it takes with the changes so far.
+    pub(crate) sizes: Vec<u64>,
     /// How many timers had their turn.
     pub(crate) turns: usize,
     /// The sent events that want the changes.
@@ -115,6 +123,8 @@ impl Desk<'_> {
                 .collect(),
             letters: Default::default(),
             changes: Changes::new(scope),
+            growth: Some(Growth::default()),
+            sizes: Vec::new(),
             turns: 0,
             owners: Vec::new(),
             timers: Vec::new(),
@@ -139,6 +149,7 @@ impl Desk<'_> {
         let refused = self.refused(pending, run, commands);
         apart(run, commands, &refused)?;
         let mut effects = self.empty();
+        effects.sizes.extend_from_slice(run.sizes);
         let processed = commands.processed();
         let end = run.sent.get(processed).copied().unwrap_or(run.rows.end);
         if pending.timers_of().is_some() {
@@ -164,7 +175,7 @@ impl Desk<'_> {
                 Some((event, _)) => {
                     let (outcome, reason) = match refused.get(&event) {
                         Some(why) => (Outcome::DeadLetter, why.as_str()),
-                        None => (commands.outcome(event), commands.reason(event)),
+                        None => told(commands, event),
                     };
                     let attempts = if row == run.rows.start {
                         run.attempt + 1
@@ -255,7 +266,7 @@ impl Desk<'_> {
         let count = topic.settings.partitions;
         let time = match emit.time {
             Some(time) => time,
-            None => pending.event(row)?.0.row.time,
+            None => pending.times(row).0,
         };
         rows.push(time, emit.key, emit.value, emit.headers)?;
         partitions.push(partition_of(emit.key, self.partition, count));
@@ -381,6 +392,14 @@ fn apart(
     {
         Some(event) => Err(Refusal::Apart(run.sent[*event])),
         None => Ok(()),
+    }
+}
+
+/// An event's outcome with its words; most have none, and they aren't looked for.
+fn told<'c>(commands: &Commands<'c>, event: usize) -> (Outcome, &'c str) {
+    match commands.outcome(event) {
+        plain @ (Outcome::Filtered | Outcome::Effect) => (plain, ""),
+        outcome => (outcome, commands.reason(event)),
     }
 }
 

@@ -1,30 +1,40 @@
-//! The last lines a function logged, and those to come.
+//! What functions log: a topic per function, `<function>.logs`, made with its first line.
 
-use crate::FunctionLogLine;
+mod keeper;
+mod line;
+mod reader;
+
+pub use keeper::LogRetention;
+pub(crate) use keeper::{Keeper, log_topic};
+pub use line::FunctionLogLine;
+pub use reader::{LogQuery, LogReader};
+
 use crate::manifest::Limits;
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
-use tokio::sync::broadcast;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_types::FunctionName;
+use tidemill_wasm::LogLevel;
 
-/// Lines that a slow follower may fall behind before it misses some.
-const FOLLOWERS_BEHIND: usize = 1024;
-
-/// A ring of lines with followers.
+/// Where a function's lines go, as long as they aren't too many.
 pub(crate) struct FunctionLog {
-    lines: Mutex<VecDeque<FunctionLogLine>>,
-    most: usize,
     rate: Mutex<Rate>,
-    followers: broadcast::Sender<FunctionLogLine>,
+    /// `None`: nobody reads them.
+    to: Option<(Arc<Keeper>, FunctionName)>,
 }
 
 impl FunctionLog {
-    /// Keeps the last `most` lines.
-    pub(crate) fn new(most: usize) -> Self {
+    /// The log of a function.
+    pub(crate) fn new(keeper: &Arc<Keeper>, function: &FunctionName) -> Self {
         Self {
-            lines: Mutex::default(),
-            most,
             rate: Mutex::default(),
-            followers: broadcast::channel(FOLLOWERS_BEHIND).0,
+            to: Some((Arc::clone(keeper), function.clone())),
+        }
+    }
+
+    /// For one that only tries things out.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            rate: Mutex::default(),
+            to: None,
         }
     }
 
@@ -32,15 +42,14 @@ impl FunctionLog {
     /// are dropped are counted, and the next one that isn't comes with how many they were.
     pub(crate) fn push_within(&self, limits: &Limits, line: FunctionLogLine) {
         let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rate.takes(limits, &line) {
+        let Some(dropped) = rate.takes(limits, &line) else {
             return;
-        }
-        let dropped = std::mem::take(&mut rate.dropped);
+        };
         drop(rate);
         if dropped > 0 {
             let (lines, bytes) = (limits.log_lines, limits.log_bytes);
             self.push(FunctionLogLine {
-                level: "warn",
+                level: LogLevel::Warn,
                 message: format!("{dropped} lines were dropped: a function may log log_lines = {lines} and log_bytes = {bytes} a second"),
                 ..line.clone()
             });
@@ -50,20 +59,9 @@ impl FunctionLog {
 
     /// Adds a line.
     pub(crate) fn push(&self, line: FunctionLogLine) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        while lines.len() >= self.most.max(1) {
-            lines.pop_front();
+        if let Some((keeper, function)) = &self.to {
+            keeper.take(function, line);
         }
-        lines.push_back(line.clone());
-        // Sent under the lock, so that a reader misses none between the ring and the channel. Nobody
-        // following is no error.
-        let _ = self.followers.send(line);
-    }
-
-    /// The lines kept, and those to come.
-    pub(crate) fn read(&self) -> (Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>) {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        (lines.iter().cloned().collect(), self.followers.subscribe())
     }
 }
 
@@ -77,7 +75,8 @@ struct Rate {
 }
 
 impl Rate {
-    fn takes(&mut self, limits: &Limits, line: &FunctionLogLine) -> bool {
+    /// How many were dropped before a line that may be kept; `None`: it may not.
+    fn takes(&mut self, limits: &Limits, line: &FunctionLogLine) -> Option<u64> {
         let second = line.time.micros().div_euclid(1_000_000);
         if second != self.second {
             (self.second, self.lines, self.bytes) = (second, 0, 0);
@@ -85,10 +84,10 @@ impl Rate {
         let bytes = self.bytes + line.message.len() as u64;
         if self.lines >= limits.log_lines || bytes > limits.log_bytes.0 {
             self.dropped += 1;
-            return false;
+            return None;
         }
         (self.lines, self.bytes) = (self.lines + 1, bytes);
-        true
+        Some(std::mem::take(&mut self.dropped))
     }
 }
 
@@ -98,65 +97,40 @@ mod tests {
     use tidemill_types::Timestamp;
 
     #[test]
-    fn keeps_the_last_lines_and_tells_followers() {
-        let log = FunctionLog::new(2);
-        let line = |offset| FunctionLogLine {
-            time: Timestamp::from_micros(0),
-            level: "info",
-            version: 1,
-            partition: 0,
-            offset,
-            message: String::new(),
-        };
-        log.push(line(1));
-        let (kept, mut coming) = log.read();
-        assert_eq!(kept.len(), 1);
-        log.push(line(2));
-        log.push(line(3));
-        let kept: Vec<u64> = log.read().0.iter().map(|line| line.offset).collect();
-        assert_eq!(kept, [2, 3]);
-        assert_eq!(coming.try_recv().map(|line| line.offset).ok(), Some(2));
-    }
-
-    #[test]
     fn more_than_allowed_in_a_second_is_dropped_and_counted() {
         let source = serde_json::json!({"input": [{"topic": "a"}], "limits": {"log_lines": 3, "log_bytes": "20B"}});
         let name = "f".parse().expect("a name");
         let limits = crate::Manifest::resolve(None, Some(&source), &name)
             .expect("valid")
             .limits;
-        let log = FunctionLog::new(100);
-        let line = |millis: i64, message: &str| FunctionLogLine {
-            time: Timestamp::from_micros(millis * 1000),
-            level: "info",
-            version: 1,
-            partition: 0,
-            offset: 0,
-            message: message.to_owned(),
-        };
-        for millis in 0..5 {
-            log.push_within(&limits, line(millis, "short"));
+        let mut rate = Rate::default();
+        let mut told = Vec::new();
+        for (millis, message) in [
+            (0, "short"),
+            (1, "short"),
+            (2, "short"),
+            (3, "short"),
+            (4, "short"),
+            (1000, "after a second"),
+            (1001, "too long now"),
+            (1002, "fits"),
+        ] {
+            let line = FunctionLogLine {
+                time: Timestamp::from_micros(millis * 1000),
+                level: LogLevel::Info,
+                version: 1,
+                partition: 0,
+                offset: 0,
+                key: None,
+                message: message.to_owned(),
+            };
+            told.extend(rate.takes(&limits, &line).map(|dropped| (message, dropped)));
         }
-        log.push_within(&limits, line(1000, "after a second"));
-        log.push_within(&limits, line(1001, "too long now"));
-        log.push_within(&limits, line(1002, "fits"));
-        let seen: Vec<String> = log.read().0.into_iter().map(|line| line.message).collect();
-        let says = |dropped| {
-            format!(
-                "{dropped} lines were dropped: a function may log log_lines = 3 and log_bytes = 20B a second"
-            )
-        };
+        let short = ("short", 0);
+        let expected = [short, short, short, ("after a second", 2), ("fits", 1)];
         assert_eq!(
-            seen,
-            [
-                "short",
-                "short",
-                "short",
-                &says(2),
-                "after a second",
-                &says(1),
-                "fits"
-            ]
+            told, expected,
+            "a line, and how many were dropped before it"
         );
     }
 }

@@ -47,6 +47,7 @@ mod timers;
 mod usage;
 
 pub use deploying::{Plan, PlanChange, PlanStart};
+pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
     Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
@@ -59,7 +60,5 @@ pub use replay::{
     Diff, Emitted, EventDifference, Invoked, InvokedEvent, Outcome, Point, Replay, ReplayMode,
     ReplayReport, ReplayStatus, Replayed, StateDifference, StateSummary, Told, Verified,
 };
-pub use report::{
-    Counts, FunctionLogLine, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport,
-};
-pub use tidemill_wasm::Clock as TimeKind;
+pub use report::{Counts, FunctionReport, FunctionStatus, StateEntry, StatePage, TaskReport};
+pub use tidemill_wasm::{Clock as TimeKind, LogLevel};

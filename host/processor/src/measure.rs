@@ -1,5 +1,9 @@
 //! Metrics of functions.
 
+mod seen;
+
+pub(crate) use seen::Seen;
+
 use crate::Counts;
 use crate::dead_letter::Reason;
 use std::time::Duration;
@@ -21,6 +25,7 @@ pub(crate) struct FunctionMetrics {
     timers: Counters,
     timer_dead_letters: Counters,
     errors: Counters,
+    restarts: Counters,
     invocations: Counters,
     seconds: Family<Labels, Histogram>,
     outcomes: Counters,
@@ -39,6 +44,7 @@ pub(crate) struct Meter {
     cut_off: Counter,
     timers: Counter,
     timer_dead_letters: Counter,
+    restarts: Counter,
     invocations: Counter,
     seconds: Histogram,
     outcomes: Outcomes,
@@ -126,6 +132,10 @@ impl FunctionMetrics {
             timers: counters("timers", "Timers that had their turn."),
             timer_dead_letters: counters("timer_dead_letters", "Timers that became dead letters."),
             errors: counters("errors", "Failed tries, by kind."),
+            restarts: counters(
+                "restarts",
+                "Instances thrown away because a call failed in them.",
+            ),
             invocations: counters("invocations", "Calls of the function."),
             seconds: metrics.add(
                 "function_invocation_seconds",
@@ -161,6 +171,7 @@ impl FunctionMetrics {
             cut_off: counter(&self.cut_off),
             timers: counter(&self.timers),
             timer_dead_letters: counter(&self.timer_dead_letters),
+            restarts: counter(&self.restarts),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
             outcomes: Outcomes::of(&self.outcomes, function, version),
@@ -201,6 +212,11 @@ impl Meter {
     pub(crate) fn called(&self, took: Duration) {
         self.invocations.inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts an instance that was thrown away.
+    pub(crate) fn restarted(&self) {
+        self.restarts.inc();
     }
 
     /// Counts a failed try.

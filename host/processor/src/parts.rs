@@ -1,6 +1,7 @@
 //! What all tasks share.
 
 use crate::compiling::Compiler;
+use crate::function_log::Keeper;
 use crate::instances::Instances;
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
@@ -25,6 +26,7 @@ pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) pool: Pool,
     pub(crate) metrics: FunctionMetrics,
+    pub(crate) keeper: Arc<Keeper>,
     /// Where transactions go that aren't committed: those of replays.
     pub(crate) aside: Option<Aside>,
     /// Read from the moment a transaction with state is sequenced until its state is applied.

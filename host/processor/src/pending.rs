@@ -213,8 +213,9 @@ impl Pending {
 
     /// Event time and ingest time of event `row`.
     pub(crate) fn times(&self, row: usize) -> (Timestamp, Timestamp) {
-        let event = self.raw(row);
-        (event.row.time, event.ingest_time)
+        let (batch, row) = self.rows[row];
+        let (batch, row) = (&self.batches[batch as usize], row as usize);
+        (batch.time(row), batch.ingest_time(row))
     }
 
     /// Bytes that event `row` takes when it is parked, at most.

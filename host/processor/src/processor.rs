@@ -4,9 +4,10 @@ mod inner;
 
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topic, dead_letter_topic};
+use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
 use crate::instances::Instances;
 use crate::letters::{self, Letters};
-use crate::measure::FunctionMetrics;
+use crate::measure::{FunctionMetrics, Seen};
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
@@ -14,9 +15,7 @@ use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
 use crate::version::{self, Version};
 use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
-use crate::{
-    FunctionLogLine, FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage,
-};
+use crate::{FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage};
 use crate::{cleaning, deploying, housekeeping};
 use bytes::Bytes;
 pub(crate) use inner::Inner;
@@ -30,15 +29,14 @@ use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, Error, FunctionName, Result, Timestamp};
 use tidemill_wasm::Sandbox;
-use tokio::sync::broadcast;
 
 /// Settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Threads that run functions; 0 = as many as cores.
     pub threads: usize,
-    /// Log lines kept per function.
-    pub log_lines: usize,
+    /// What is kept of each function's log.
+    pub log_retention: LogRetention,
     /// Linear memory of all instances.
     pub memory_bytes: ByteSize,
     /// How long an instance is kept that isn't used.
@@ -55,7 +53,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             threads: 0,
-            log_lines: 1000,
+            log_retention: LogRetention::default(),
             memory_bytes: ByteSize::mib(64),
             idle: Duration::from_secs(30),
             maxima: Maxima::default(),
@@ -152,6 +150,7 @@ pub struct VersionReport {
 #[derive(Clone)]
 pub struct Processor {
     pub(crate) inner: Arc<Inner>,
+    seen: Arc<Seen>,
 }
 
 impl Processor {
@@ -178,6 +177,7 @@ impl Processor {
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
+        let seen = Seen::new(metrics);
         let metrics = FunctionMetrics::new(metrics);
         let parts = Parts {
             compiler,
@@ -190,6 +190,7 @@ impl Processor {
             random,
             pool,
             metrics,
+            keeper: Arc::new(Keeper::new(settings.log_retention)),
             aside: None,
             applying: RwLock::default(),
         };
@@ -198,7 +199,13 @@ impl Processor {
         cleaning::start(&inner);
         let instances = Arc::clone(&inner.parts.instances);
         tokio::spawn(instances.tidy(inner.shutdown.clone()));
-        Ok(Self { inner })
+        let seen = Arc::new(seen);
+        Ok(Self { inner, seen })
+    }
+
+    /// Brings those metrics up to date that nobody counts: lag, state, memory. Called before metrics are shown.
+    pub fn observe(&self) {
+        self.inner.observe(&self.seen);
     }
 
     /// Deploys. Everything is checked before anything changes; durable when it returns. Tasks of an
@@ -343,15 +350,15 @@ impl Processor {
         }
     }
 
-    /// The last log lines of a function, and those to come.
+    /// The log of a function: the lines there are, and those to come.
     ///
     /// # Errors
     /// `function-not-found`.
-    pub fn logs(
-        &self,
-        name: &str,
-    ) -> Result<(Vec<FunctionLogLine>, broadcast::Receiver<FunctionLogLine>)> {
-        self.inner.with(name, |function| function.lines.read())
+    pub fn logs(&self, name: &str, query: LogQuery) -> Result<LogReader> {
+        let name = self
+            .inner
+            .with(name, |function| function.manifest.name.clone())?;
+        Ok(LogReader::new(&self.inner.parts, &name, query))
     }
 
     /// The value of a slot for a key, or of an entry of its map, durable.
@@ -484,6 +491,7 @@ impl Processor {
     pub async fn stop(&self) {
         let _admin = self.inner.admin.lock().await;
         park(self.inner.take_all_tasks()).await;
+        self.inner.parts.keeper.flushed().await;
         self.inner.shutdown.cancel();
         let durable = *self.inner.parts.log.durable().borrow();
         self.inner.parts.state.durable(durable);

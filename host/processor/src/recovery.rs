@@ -25,10 +25,8 @@ impl Recovery for StateRecovery {
         let reflects = self.store.reflects();
         match snapshot {
             Some(snapshot) if reflects < snapshot.commit => {
-                let fetched = self.objects.get(&snapshot.path).await;
-                let bytes =
-                    fetched.map_err(|wrong| wrong.at("the snapshot of functions' state"))?;
-                self.store.restore(bytes)
+                let restored = self.store.restore(&self.objects, &snapshot.path).await;
+                restored.map_err(|wrong| wrong.at("the snapshot of functions' state"))
             }
             _ => Ok(reflects),
         }

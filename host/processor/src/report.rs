@@ -146,23 +146,6 @@ pub struct TaskReport {
     pub status_reason: Option<String>,
 }
 
-/// One line of a function's log.
-#[derive(Clone, Debug)]
-pub struct FunctionLogLine {
-    /// When it was logged.
-    pub time: Timestamp,
-    /// `trace`, `debug`, `info`, `warn`, `error`.
-    pub level: &'static str,
-    /// Version that logged it.
-    pub version: u32,
-    /// Partition of the event.
-    pub partition: u32,
-    /// Offset of the event.
-    pub offset: u64,
-    /// The text.
-    pub message: String,
-}
-
 /// One entry of state.
 #[derive(Clone, Debug)]
 pub struct StateEntry {

@@ -14,11 +14,10 @@ mod skipped;
 mod transaction;
 mod wanted;
 
-use crate::FunctionLogLine;
 use crate::attempts::Next;
 use crate::deployment::Deployment;
 use crate::effects::Desk;
-use crate::function_log::FunctionLog;
+use crate::function_log::{FunctionLog, FunctionLogLine};
 use crate::measure::Meter;
 use crate::note::Note;
 use crate::parked::Parked;
@@ -37,6 +36,7 @@ use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
 use tidemill_state::Scope;
 use tidemill_types::{Error, PartitionId};
+use tidemill_wasm::LogLevel;
 use transaction::Prepared;
 pub(crate) use wanted::Wanted;
 
@@ -394,10 +394,11 @@ impl Task {
     fn warn(&self, message: String) {
         self.lines.push(FunctionLogLine {
             time: self.parts.clock.now(),
-            level: "warn",
+            level: LogLevel::Warn,
             version: self.deployment.version,
             partition: self.at.partition,
             offset: self.position,
+            key: None,
             message,
         });
     }

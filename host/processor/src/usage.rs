@@ -108,25 +108,22 @@ pub(crate) fn growth(
     reader: &Reader<'_>,
     mut each: impl FnMut(usize, Growth),
 ) -> Result<()> {
-    // A timer that has its turn is removed and perhaps set again.
-    let mut timers: BTreeMap<&[u8], u64> = BTreeMap::new();
+    // A timer that has its turn is removed and perhaps set again; and nothing keeps a guest from changing
+    // one thing twice.
+    let mut changed: BTreeMap<(u16, &[u8]), u64> = BTreeMap::new();
     for (number, change) in ChangesReader::new(section)?.enumerate() {
         let (slot, key, new) = match change {
             Change::Set { slot, key, value } => (slot, key, Some(size(key, value))),
             Change::Delete { slot, key } => (slot, key, None),
             Change::Clear => continue,
         };
-        let old = match timers.get(key).filter(|_| slot == TIMERS) {
-            Some(bytes) => Some(*bytes),
+        let old = match changed.insert((slot, key), new.unwrap_or_default()) {
+            Some(bytes) => Some(bytes),
             None => match reader.get(slot, key) {
                 Ok(stored) => Some(stored.map_or(0, |stored| size(key, stored))),
                 Err(_) => None,
             },
         };
-        if slot == TIMERS {
-            timers.insert(key, new.unwrap_or_default());
-        }
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let uncertain = match old {
             Some(_) => 0,
             None => new.unwrap_or(UNSEEN_BYTES),
@@ -137,7 +134,23 @@ pub(crate) fn growth(
     Ok(())
 }
 
-fn size(key: &[u8], value: &[u8]) -> u64 {
+impl Growth {
+    /// With something else of `after` bytes in the place of what had `before`.
+    #[must_use]
+    pub(crate) fn replaced(self, before: u64, after: u64) -> Self {
+        Self {
+            bytes: self.bytes + signed(after) - signed(before),
+            ..self
+        }
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// What counts of a value.
+pub(crate) fn size(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64
 }
 
@@ -242,7 +255,7 @@ mod tests {
         let store = store(&dir);
         let mut kept = Kept::read(&store, SCOPE, &[0, 1], false).expect("empty");
         assert_eq!(kept, Kept::default());
-        let steps: [&[Change<'_>]; 3] = [
+        let steps: [&[Change<'_>]; 4] = [
             &[
                 Change::Set {
                     slot: 0,
@@ -283,8 +296,21 @@ mod tests {
                 },
                 Change::Delete { slot: 1, key: b"a" },
             ],
+            // Twice, by a guest that hopes to hide the second one behind the first.
+            &[
+                Change::Set {
+                    slot: 0,
+                    key: b"a",
+                    value: b"",
+                },
+                Change::Set {
+                    slot: 0,
+                    key: b"a",
+                    value: b"123456",
+                },
+            ],
         ];
-        for (commit, (step, bytes)) in (1..).zip(steps.into_iter().zip([12, 9, 8])) {
+        for (commit, (step, bytes)) in (1..).zip(steps.into_iter().zip([12, 9, 8, 13])) {
             let mut changes = Changes::new(SCOPE);
             step.iter().for_each(|change| changes.push(*change));
             kept = kept.after(&sum(&store, &changes));

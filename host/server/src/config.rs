@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::{Objects, Patience};
 use tidemill_env::{Clock, Random};
-use tidemill_processor::Maxima;
+use tidemill_processor::{LogRetention, Maxima};
 use tidemill_types::{ByteSize, Error, Result, limits};
 
 /// All settings of a host.
@@ -117,8 +117,8 @@ pub struct Functions {
     pub compile_time: Duration,
     /// What functions are allowed at most.
     pub maxima: Maxima,
-    /// Log lines kept in memory per function.
-    pub log_lines: usize,
+    /// What is kept of each function's log.
+    pub log_retention: LogRetention,
 }
 
 /// Settings of the host's own log lines.
@@ -180,7 +180,7 @@ impl Default for Config {
                 cache_bytes: ByteSize::mib(1024),
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),
-                log_lines: 1000,
+                log_retention: LogRetention::default(),
             },
             telemetry: Telemetry {
                 level: "info".into(),

@@ -107,7 +107,7 @@ impl Parts {
         let sandbox = Sandbox::new(settings)?;
         let settings = tidemill_processor::Settings {
             threads: config.functions.threads,
-            log_lines: config.functions.log_lines,
+            log_retention: config.functions.log_retention,
             memory_bytes: config.functions.memory_bytes,
             idle: config.functions.idle,
             maxima: config.functions.maxima,

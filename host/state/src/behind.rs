@@ -35,6 +35,8 @@ pub(crate) trait Behind: Send + Sync {
 
 /// A store as it was at one moment.
 pub(crate) trait View: Send {
+    /// The value of a key.
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
     /// Keys from one on and before another (`None`: to the end), in order, until told to stop.
     fn scan(
         &self,

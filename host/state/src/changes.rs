@@ -108,6 +108,11 @@ impl Changes {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// The section's bytes, and nothing else of it.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 fn length(bytes: usize) -> u32 {

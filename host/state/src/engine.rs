@@ -1,11 +1,13 @@
 //! Live values and the store behind together, one step at a time: write back, load, look at both,
 //! mend. No thread of its own; every method that touches the store blocks.
 
+mod changed;
 mod clean;
 mod figures;
 mod link;
 mod reads;
 
+pub(crate) use changed::Changed;
 pub(crate) use link::Place;
 
 use crate::behind::{Failure, Marker, View, Write};
@@ -36,6 +38,8 @@ pub(crate) struct Engine {
 struct Writing {
     /// The commit of a batch of which we don't know whether it was written.
     attempted: Option<CommitSeq>,
+    /// Since the last snapshot.
+    changed: Changed,
 }
 
 /// What one step came to.
@@ -117,14 +121,18 @@ impl Engine {
             return Step::Idle;
         }
         writing.attempted = Some(batch.upto);
+        if !forgotten.is_empty() {
+            writing.changed.any();
+        }
         let removed = forgotten
             .iter()
             .try_for_each(|function| write_back::forget(&*behind, *function));
-        let written = removed.and_then(|()| write_back::write(&*behind, &batch));
+        let changed = &mut writing.changed;
+        let written = removed.and_then(|()| write_back::write(&*behind, &batch, changed));
         drop(behind);
         match written {
             Ok(()) => {
-                *writing = Writing::default();
+                writing.attempted = None;
                 self.forgotten()
                     .retain(|function| !forgotten.contains(function));
                 self.live.set_written(batch.upto);
@@ -172,7 +180,21 @@ impl Engine {
     /// # Errors
     /// `Unavailable` when the store behind can't be used.
     pub(crate) fn freeze(&self) -> Result<(Box<dyn View>, CommitSeq)> {
+        self.freeze_at(&mut self.writing())
+    }
+
+    /// The same, with what changed since this was last called.
+    ///
+    /// # Errors
+    /// As [`Engine::freeze`].
+    pub(crate) fn freeze_since(&self) -> Result<(Box<dyn View>, CommitSeq, Changed)> {
         let writing = &mut self.writing();
+        let (view, commit) = self.freeze_at(writing)?;
+        let changed = std::mem::replace(&mut writing.changed, Changed::none());
+        Ok((view, commit, changed))
+    }
+
+    fn freeze_at(&self, writing: &mut Writing) -> Result<(Box<dyn View>, CommitSeq)> {
         self.settle(writing)?;
         self.show();
         let behind = self.behind()?;

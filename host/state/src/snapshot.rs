@@ -1,9 +1,10 @@
-//! Snapshots: all state at a commit, as one object of our own format, independent of the store behind.
+//! Snapshots: state at a commit as sorted objects of our own format, independent of the store behind; and the
+//! index that names the objects of one.
 //!
 //! ```text
-//! header, little endian:
+//! object, little endian:
 //!   0  8 bytes  magic "tmstate" and a zero byte
-//!   8  u16  version = 1
+//!   8  u16  version = 2 (1: without removals)
 //!  10  u16  nonce_len
 //!  12  u32  blocks
 //!  16  u64  commit
@@ -13,9 +14,13 @@
 //! block, repeated:
 //!   u32 bytes, u32 raw_bytes, u32 entries, u32 crc32c of the 12 bytes before and the body
 //!   body: `bytes` bytes, zstd; unpacked `raw_bytes` bytes
-//! unpacked block: `entries` entries, all of the snapshot in rising order of their stored keys:
-//!   u32 key_len, u32 value_len, key, value   as they lie in the store (see `keys`)
+//! unpacked block: `entries` entries, all of the object in rising order of their stored keys:
+//!   u32 key_len, u32 value_len (2^32 - 1: it was removed), key, value   as they lie in the store (see `keys`)
 //! ```
+
+mod index;
+
+pub(crate) use index::{Index, Part};
 
 use crate::behind::{Failure, View, Write};
 use crate::keys;
@@ -24,34 +29,88 @@ use std::ops::{Bound, ControlFlow};
 use tidemill_types::{CommitSeq, Error, Result};
 
 const MAGIC: &[u8; 8] = b"tmstate\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// `value_len` of what was removed.
+const REMOVED: u32 = u32::MAX;
 const HEADER_BYTES: usize = 40;
 const BLOCK_HEAD_BYTES: usize = 16;
 /// A block is closed once it holds this much.
 const BLOCK_BYTES: usize = 1 << 20;
+/// An object is closed once it holds this much.
+const OBJECT_BYTES: usize = 16 << 20;
 /// Nothing we write is larger unpacked: the largest entry fits in a frame.
 const LARGEST_BLOCK: u32 = 128 << 20;
 const LEVEL: i32 = 1;
 
-/// Writes everything a view shows.
-pub(crate) fn write(view: &dyn View, commit: CommitSeq, nonce: &str) -> Result<Bytes, Failure> {
-    let mut writer = Writer::new(nonce);
-    let mut written = Ok(());
-    view.scan(
-        Bound::Included(&[0; keys::PREFIX_BYTES]),
-        None,
-        &mut |key, value| {
-            written = writer.push(key, value);
-            if written.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
+/// Writes what a view shows of some keys, in order, or everything; hands out each object as it is done.
+pub(crate) fn write(
+    view: &dyn View,
+    keys: Option<Vec<Box<[u8]>>>,
+    (commit, nonce): (CommitSeq, &str),
+    sink: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut objects = Packer {
+        writer: Writer::new(nonce),
+        commit,
+        nonce,
+        sink,
+    };
+    match keys {
+        Some(keys) => {
+            for key in keys {
+                let value = view.value(&key)?;
+                objects.push(&key, value.as_deref())?;
             }
-        },
-    )?;
-    written
-        .and_then(|()| writer.finish(commit, nonce))
-        .map_err(|error| Failure::Broken(format!("packing a snapshot: {error}")))
+        }
+        None => {
+            let mut written = Ok(());
+            let first = [0; keys::PREFIX_BYTES];
+            view.scan(Bound::Included(&first), None, &mut |key, value| {
+                written = objects.push(key, Some(value));
+                if written.is_ok() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            written?;
+        }
+    }
+    objects.close()
+}
+
+/// Packs entries into objects.
+struct Packer<'p> {
+    writer: Writer,
+    commit: CommitSeq,
+    nonce: &'p str,
+    sink: &'p mut dyn FnMut(Bytes) -> Result<(), Failure>,
+}
+
+impl Packer<'_> {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
+        self.writer
+            .push(key, value)
+            .map_err(|error| broken(&error))?;
+        if self.writer.out.len() >= OBJECT_BYTES {
+            return self.close();
+        }
+        Ok(())
+    }
+
+    /// Closes an object, if it has anything.
+    fn close(&mut self) -> Result<(), Failure> {
+        let writer = std::mem::replace(&mut self.writer, Writer::new(self.nonce));
+        if writer.entries == 0 && writer.block_entries == 0 {
+            return Ok(());
+        }
+        let object = writer.finish(self.commit, self.nonce);
+        (self.sink)(object.map_err(|error| broken(&error))?)
+    }
+}
+
+fn broken(error: &std::io::Error) -> Failure {
+    Failure::Broken(format!("packing a snapshot: {error}"))
 }
 
 struct Writer {
@@ -76,11 +135,12 @@ impl Writer {
         }
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> std::io::Result<()> {
+        let value_len = value.map_or(Ok(REMOVED), length)?;
         self.block.extend(length(key)?.to_le_bytes());
-        self.block.extend(length(value)?.to_le_bytes());
+        self.block.extend(value_len.to_le_bytes());
         self.block.extend(key);
-        self.block.extend(value);
+        self.block.extend(value.unwrap_or_default());
         self.block_entries += 1;
         if self.block.len() >= BLOCK_BYTES {
             self.close_block()
@@ -125,7 +185,7 @@ impl Writer {
     }
 }
 
-/// A snapshot whose header and checksums are right.
+/// An object of a snapshot whose header and checksums are right.
 pub(crate) struct Reader {
     bytes: Bytes,
     /// Where the first block starts.
@@ -146,10 +206,10 @@ impl Reader {
             .first_chunk::<HEADER_BYTES>()
             .ok_or_else(|| wrong(0, "it ends inside the header"))?;
         if &header[..8] != MAGIC {
-            return Err(wrong(0, "it isn't a snapshot"));
+            return Err(wrong(0, "it isn't an object of a snapshot"));
         }
         let version = u16::from_le_bytes([header[8], header[9]]);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(wrong(
                 8,
                 format!("version {version} is not one this program can read"),
@@ -229,7 +289,8 @@ impl Reader {
                 .entries(&raw)
                 .ok_or_else(|| wrong(at, "the block's entries make no sense"))?;
             for (key, value) in &entries {
-                if *key <= last.as_slice() || keys::decode(key, value).is_none() {
+                let is_one = keys::decode(key, value.unwrap_or_default()).is_some();
+                if *key <= last.as_slice() || (value.is_some() && !is_one) {
                     return Err(wrong(at, "the block's keys are not in order"));
                 }
                 last.clear();
@@ -239,7 +300,7 @@ impl Reader {
                 .iter()
                 .map(|(key, value)| Write {
                     key: key.to_vec(),
-                    value: Some((*value).into()),
+                    value: value.map(Into::into),
                 })
                 .collect();
             take(&writes)?;
@@ -248,6 +309,9 @@ impl Reader {
         Ok(())
     }
 }
+
+/// A key and its value; `None`: it was removed.
+type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
 struct Block<'a> {
     body: &'a [u8],
@@ -270,12 +334,18 @@ impl Block<'_> {
         }
     }
 
-    fn entries<'a>(&self, mut raw: &'a [u8]) -> Option<Vec<(&'a [u8], &'a [u8])>> {
+    fn entries<'a>(&self, mut raw: &'a [u8]) -> Option<Vec<Entry<'a>>> {
         let mut entries = Vec::new();
         while !raw.is_empty() {
             let (lens, rest) = raw.split_first_chunk::<8>()?;
             let (key, rest) = rest.split_at_checked(usize::try_from(u32_at(lens, 0)).ok()?)?;
-            let (value, rest) = rest.split_at_checked(usize::try_from(u32_at(lens, 4)).ok()?)?;
+            let (value, rest) = match u32_at(lens, 4) {
+                REMOVED => (None, rest),
+                len => {
+                    let (value, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+                    (Some(value), rest)
+                }
+            };
             entries.push((key, value));
             raw = rest;
         }

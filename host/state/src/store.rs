@@ -1,18 +1,22 @@
 //! The façade: get, load, apply, durable, snapshot, list.
 
+mod snapshots;
+
+#[cfg(test)]
+pub(crate) use snapshots::fill;
+
 use crate::behind::{self, Behind, Failure};
 use crate::cells::Known;
 use crate::engine::{Engine, Place};
 use crate::list::{Query, list};
 use crate::live::Part;
 use crate::writer::Writer;
-use crate::{Frozen, Scope, snapshot};
+use crate::{Frozen, Scope};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tidemill_env::metrics::Metrics;
-use tidemill_env::objects::{Created, Objects};
 use tidemill_types::{ByteSize, CommitSeq, Error, FunctionId, Result};
 
 /// Settings.
@@ -78,6 +82,7 @@ pub struct Store {
 struct Inner {
     engine: Arc<Engine>,
     writer: Option<Writer>,
+    last: Mutex<Option<snapshots::Last>>,
 }
 
 impl Inner {
@@ -176,7 +181,11 @@ impl Store {
         let engine = Arc::new(engine);
         let writer = Some(Writer::start(engine.clone(), dirty)?);
         Ok(Self {
-            inner: Arc::new(Inner { engine, writer }),
+            inner: Arc::new(Inner {
+                engine,
+                writer,
+                last: Mutex::default(),
+            }),
         })
     }
 
@@ -184,19 +193,6 @@ impl Store {
     /// commits are to be applied again after a start; those up to it do no harm.
     pub fn reflects(&self) -> CommitSeq {
         self.inner.engine.reflects()
-    }
-
-    /// Throws everything away and loads a snapshot's bytes; afterwards it reflects the snapshot's commit.
-    ///
-    /// # Errors
-    /// `Corrupt` when the snapshot isn't what was written; the store is empty then, or as it was before.
-    pub fn restore(&self, snapshot: Bytes) -> Result<CommitSeq> {
-        let snapshot = snapshot::Reader::new(snapshot)?;
-        let commit = snapshot.commit();
-        self.inner
-            .engine
-            .replace(commit, |write| snapshot.blocks(write))?;
-        Ok(commit)
     }
 
     /// Value of a slot for a key, from memory. `Err(Missing)`: known only to the store behind; load it first.
@@ -266,32 +262,6 @@ impl Store {
     /// Waits while more is dirty than allowed.
     pub async fn room(&self) {
         self.inner.engine.live.room().await;
-    }
-
-    /// Writes a snapshot of everything up to the durable commit to object storage, while work goes on.
-    /// Gives its path below `snapshots/` and its commit. Everything up to it has been synced locally too.
-    ///
-    /// # Errors
-    /// `Unavailable` when storage can't be written.
-    pub async fn snapshot(&self, objects: &Objects, nonce: &str) -> Result<(String, CommitSeq)> {
-        let (engine, mark) = (self.inner.engine.clone(), nonce.to_owned());
-        let taken = tokio::task::spawn_blocking(move || {
-            let (view, commit) = engine.freeze()?;
-            let bytes = snapshot::write(&*view, commit, &mark)
-                .map_err(|failure| engine.failed_read(&failure))?;
-            Ok((bytes, commit))
-        });
-        let (bytes, commit) = taken
-            .await
-            .map_err(|error| Error::internal(format!("the snapshot ended early: {error}")))??;
-        let path = format!("snapshots/{:020}-{nonce}", commit.0);
-        match objects.create(&path, bytes).await? {
-            Created::Ours => Ok((path, commit)),
-            Created::Exists => Err(Error::unavailable(
-                "object-exists",
-                format!("{path} exists already and isn't ours: take another nonce"),
-            )),
-        }
     }
 
     /// Everything as of the durable commit, read at leisure while work goes on. Blocks, for what waits
@@ -392,6 +362,7 @@ impl Store {
             inner: Arc::new(Inner {
                 engine,
                 writer: None,
+                last: Mutex::default(),
             }),
         })
     }

@@ -6,14 +6,15 @@ mod model;
 mod objects;
 mod parallel;
 
-use crate::behind::{Behind, Failure, Map};
+use crate::behind::{Behind, Failure, Map, View};
 use crate::engine::{Engine, Place};
-use crate::{Change, Changes, Scope, Store, keys};
+use crate::store::fill;
+use crate::{Change, Changes, Scope, Store, keys, snapshot};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use tidemill_types::{CommitSeq, FunctionId};
+use tidemill_types::{CommitSeq, FunctionId, Result};
 
 /// What a model knows of a value's place.
 type Cell = (Scope, u16, Vec<u8>);
@@ -42,6 +43,28 @@ impl Place for InMemory {
 
 fn over(map: &Map, memory: u64) -> Store {
     Store::stepped(Box::new(InMemory(map.clone())), memory, 1 << 20).expect("opens")
+}
+
+/// The objects of a snapshot with everything that a view shows.
+fn packed(view: &dyn View, commit: CommitSeq, nonce: &str) -> Vec<Bytes> {
+    let mut objects = Vec::new();
+    let mut sink = |object| {
+        objects.push(object);
+        Ok(())
+    };
+    snapshot::write(view, None, (commit, nonce), &mut sink).expect("packs");
+    objects
+}
+
+/// Makes a store what a snapshot's objects say.
+fn restored(store: &Store, commit: Option<CommitSeq>, objects: Vec<Bytes>) -> Result<CommitSeq> {
+    let count = objects.len();
+    let (to, from) = tokio::sync::mpsc::channel(count.max(1));
+    for object in objects {
+        to.try_send(object).expect("there is room");
+    }
+    drop(to);
+    fill(store.engine(), commit, count, from)
 }
 
 /// Everything the store behind has.

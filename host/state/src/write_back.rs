@@ -1,6 +1,7 @@
 //! From sections to one batch of the store behind: the last change of each key, in order.
 
 use crate::behind::{Behind, Failure, Marker, Write};
+use crate::engine::Changed;
 use crate::live::WriteBack;
 use crate::{Change, ChangesReader, Scope, keys};
 use bytes::Bytes;
@@ -52,7 +53,13 @@ fn coalesce(sections: &[Bytes]) -> Coalesced<'_> {
 
 /// Brings the store behind to the batch's commit: as one batch, except that a large scope that was
 /// cleared is removed in several while the marker says so.
-pub(crate) fn write(behind: &dyn Behind, batch: &WriteBack) -> Result<(), Failure> {
+///
+/// What it changes is added to `changed`, before it is written.
+pub(crate) fn write(
+    behind: &dyn Behind,
+    batch: &WriteBack,
+    changed: &mut Changed,
+) -> Result<(), Failure> {
     let mut writes = Vec::new();
     for (scope, sections) in &batch.sections {
         let coalesced = coalesce(sections);
@@ -62,11 +69,13 @@ pub(crate) fn write(behind: &dyn Behind, batch: &WriteBack) -> Result<(), Failur
             value: value.map(|value| keys::encode_value(key, value)),
         }));
         if coalesced.cleared {
+            changed.any();
             let rest = remaining_of(behind, *scope, &writes[from..])?;
             writes.extend(rest.into_iter().map(|key| Write { key, value: None }));
             writes[from..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         }
     }
+    writes.iter().for_each(|write| changed.add(&write.key));
     behind.write(&writes, Some(Marker::Exact(batch.upto)))
 }
 
@@ -227,6 +236,7 @@ mod tests {
                 upto: CommitSeq(2),
                 sections: vec![(SCOPE, sections)],
             },
+            &mut Changed::none(),
         )
         .expect("works");
         assert_eq!(content(&map), [kept.to_be_bytes().to_vec()]);

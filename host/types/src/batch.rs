@@ -121,6 +121,11 @@ impl Batch {
         }
     }
 
+    /// Event time of event `row`.
+    pub fn time(&self, row: usize) -> Timestamp {
+        Timestamp::from_micros(self.head(row).time)
+    }
+
     /// Event `row`.
     pub fn get(&self, row: usize) -> Event<'_> {
         Event {

@@ -45,8 +45,9 @@ const PROCESSING: RowFlags = RowFlags(8);
 
 /// Lays out one batch in the packed form (`wit/README.md`). Reused from batch to batch.
 ///
-/// Each block grows in a buffer of its own and [`finish`](Self::finish) joins them, because where a
-/// block starts depends on how many events there are.
+/// The blocks of fixed size grow in buffers of their own and [`finish`](Self::finish) joins them, because
+/// where a block starts depends on how many events there are. The payload, most of a batch, is written
+/// where it stays if [`expect`](Self::expect) said so in time.
 #[derive(Default)]
 pub struct BatchPacker {
     slots: usize,
@@ -59,7 +60,8 @@ pub struct BatchPacker {
     ttls: Vec<u8>,
     key_index: Vec<u8>,
     cells: Vec<u8>,
-    payload: Vec<u8>,
+    /// Where the payload starts in `packed`: room for the blocks before it.
+    front: usize,
     packed: Vec<u8>,
 }
 
@@ -93,10 +95,27 @@ impl BatchPacker {
             &mut self.ttls,
             &mut self.key_index,
             &mut self.cells,
-            &mut self.payload,
+            &mut self.packed,
         ] {
             block.clear();
         }
+        self.front = 0;
+    }
+
+    /// Says how many events and distinct keys will come, and whether with a [`clock`](Self::clock) each;
+    /// called before the first event and after `ttls`. What comes may differ, that only costs a copy.
+    pub fn expect(&mut self, events: usize, keys: usize, clocked: bool) {
+        let per_event = ROW_HEAD_BYTES + 8 + 8 + if clocked { 8 } else { 0 };
+        let (key_index, cells) = match self.slots {
+            0 => (0, 0),
+            slots => ((events * 4).next_multiple_of(8), keys * slots * 8),
+        };
+        self.front = HEADER_BYTES + events * per_event + self.ttls.len() + key_index + cells;
+        self.packed.resize(self.front, 0);
+    }
+
+    fn payload_len(&self) -> usize {
+        self.packed.len() - self.front
     }
 
     /// Says how long the values of each slot last; called after `begin`, where one of them has an end.
@@ -135,13 +154,12 @@ impl BatchPacker {
 
     fn row(&mut self, event: &Event<'_>, flags: RowFlags, key_index: u32) {
         let row = &event.row;
-        let key_at = self.payload.len();
-        self.payload.extend_from_slice(row.key.unwrap_or_default());
-        let value_at = self.payload.len();
-        self.payload
-            .extend_from_slice(row.value.unwrap_or_default());
-        let headers_at = self.payload.len();
-        self.payload.extend_from_slice(row.headers.as_bytes());
+        let key_at = self.payload_len();
+        self.packed.extend_from_slice(row.key.unwrap_or_default());
+        let value_at = self.payload_len();
+        self.packed.extend_from_slice(row.value.unwrap_or_default());
+        let headers_at = self.payload_len();
+        self.packed.extend_from_slice(row.headers.as_bytes());
         let mut flags = flags;
         if row.key.is_some() {
             flags = flags.with(RowFlags::KEY);
@@ -155,7 +173,7 @@ impl BatchPacker {
             key_len: narrow(value_at - key_at),
             value_at: narrow(value_at),
             value_len: narrow(headers_at - value_at),
-            headers_len: narrow(self.payload.len() - headers_at),
+            headers_len: narrow(self.payload_len() - headers_at),
             flags,
         };
         self.heads.extend_from_slice(&head.to_bytes());
@@ -176,14 +194,14 @@ impl BatchPacker {
             let (at, len) = match cell {
                 StateCell::Absent => (0, ABSENT),
                 StateCell::Value(value) => {
-                    let at = self.payload.len();
-                    self.payload.extend_from_slice(value);
+                    let at = self.payload_len();
+                    self.packed.extend_from_slice(value);
                     (narrow(at), narrow(value.len()))
                 }
                 StateCell::Until(expires, value) => {
-                    self.payload.extend_from_slice(&expires.to_le_bytes());
-                    let at = self.payload.len();
-                    self.payload.extend_from_slice(value);
+                    self.packed.extend_from_slice(&expires.to_le_bytes());
+                    let at = self.payload_len();
+                    self.packed.extend_from_slice(value);
                     (narrow(at), narrow(value.len()))
                 }
             };
@@ -212,7 +230,7 @@ impl BatchPacker {
             if keyed { narrow(key_index_at) } else { 0 },
             if keyed { narrow(state_at) } else { 0 },
             narrow(payload_at),
-            narrow(self.payload.len()),
+            narrow(self.payload_len()),
             if self.clock.is_empty() {
                 0
             } else {
@@ -225,24 +243,40 @@ impl BatchPacker {
             },
         ];
 
-        let out = &mut self.packed;
-        out.clear();
-        out.reserve(payload_at + self.payload.len());
-        out.extend_from_slice(&[VERSION, 0]);
-        out.extend_from_slice(&u16::try_from(self.slots).unwrap_or(u16::MAX).to_le_bytes());
-        for field in fields {
-            out.extend_from_slice(&field.to_le_bytes());
+        self.move_payload(payload_at);
+        let slots = u16::try_from(self.slots).unwrap_or(u16::MAX);
+        let [low, high] = slots.to_le_bytes();
+        self.packed[..4].copy_from_slice(&[VERSION, 0, low, high]);
+        for (place, field) in self.packed[4..HEADER_BYTES].chunks_exact_mut(4).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
         }
-        out.extend_from_slice(&self.heads);
-        out.extend_from_slice(&self.offsets);
-        out.extend_from_slice(&self.ingest_times);
-        out.extend_from_slice(&self.clock);
-        out.extend_from_slice(&self.ttls);
-        out.extend_from_slice(&self.key_index);
-        out.resize(state_at, 0);
-        out.extend_from_slice(&self.cells);
-        out.extend_from_slice(&self.payload);
-        out
+        // What lies between two blocks is zeros.
+        let blocks = [
+            (HEADER_BYTES, &self.heads),
+            (offsets_at, &self.offsets),
+            (ingest_at, &self.ingest_times),
+            (clock_at, &self.clock),
+            (slots_at, &self.ttls),
+            (key_index_at, &self.key_index),
+            (state_at, &self.cells),
+        ];
+        for (at, block) in blocks {
+            self.packed[at..at + block.len()].copy_from_slice(block);
+        }
+        &self.packed
+    }
+
+    /// Makes the payload start there, where it doesn't yet.
+    fn move_payload(&mut self, to: usize) {
+        let (from, len) = (self.front, self.payload_len());
+        if from == to {
+            return;
+        }
+        self.packed.resize(to.max(from) + len, 0);
+        self.packed.copy_within(from..from + len, to);
+        self.packed.truncate(to + len);
+        self.packed[..to].fill(0);
+        self.front = to;
     }
 
     /// Bytes so far: what [`finish`](Self::finish) would give now.
@@ -254,7 +288,7 @@ impl BatchPacker {
             + self.ttls.len()
             + self.key_index.len().next_multiple_of(8)
             + self.cells.len()
-            + self.payload.len()
+            + self.payload_len()
     }
 }
 

@@ -23,5 +23,5 @@ pub use batch::{BatchPacker, Clock, SlotTtl, StateCell};
 pub use commands::{Command, Commands, Emit, Outcome, Stop};
 pub use sandbox::{
     Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
-    MapScan, Sandbox, Settings, Stateless,
+    MapScan, NoLevel, Sandbox, Settings, Stateless,
 };

@@ -8,7 +8,7 @@ mod guest;
 mod instance;
 mod wasi;
 
-pub use guest::{HostServices, LogLevel, LogLine, MapScan, Stateless};
+pub use guest::{HostServices, LogLevel, LogLine, MapScan, NoLevel, Stateless};
 pub use instance::{Call, CallLimits, Failure, FailureKind, Instance};
 
 use artefact::Artefact;

@@ -48,6 +48,6 @@ fn once(file: &File, size: usize, time: Duration) -> Result<Value> {
     let syncs = times.count();
     Ok(
         json!({"bytes": size, "syncs_per_second": syncs as f64 / seconds, "mb_per_second": (syncs * size as u64) as f64 / seconds / 1e6,
-              "p50_us": times.percentile(50.0), "p99_us": times.percentile(99.0)}),
+              "p50_us": times.percentile(50.0), "p99_us": times.percentile(99.0), "p999_us": times.percentile(99.9)}),
     )
 }

@@ -1,18 +1,16 @@
 //! The host under measurement: this very program, in another process.
 
+use super::process::Process;
 use crate::client::Client;
 use crate::failure::{Failure, Result};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// Clock ticks of a CPU second in `/proc`, on every Linux.
-const TICKS: f64 = 100.0;
+use std::process::{Command, Stdio};
 
 /// A host in another process; killed if dropped.
 pub(super) struct Host {
-    process: Child,
+    process: Process,
     /// `127.0.0.1:PORT`.
     pub(super) address: String,
     pub(super) client: Client,
@@ -31,25 +29,26 @@ pub(super) struct Usage {
 const ENGINE: &str = "functions-";
 
 impl Host {
-    /// Starts one on a directory.
+    /// Starts one on a directory, which may have been used before.
     pub(super) fn start(dir: &Path) -> Result<Self> {
-        let program = std::env::current_exe()?;
-        let mut process = Command::new(program)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--set",
-                "telemetry.level=warn",
-                "--dir",
-            ])
+        Self::start_with(dir, &[])
+    }
+
+    /// Starts one with settings of its own (`log.segment_age=1s`).
+    pub(super) fn start_with(dir: &Path, settings: &[&str]) -> Result<Self> {
+        let settings = settings.iter().chain(&["telemetry.level=warn"]);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(settings.flat_map(|setting| ["--set", setting]))
+            .arg("--dir")
             .arg(dir.join("host"))
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
+            .stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command)?;
         // Blocks: nothing else happens while a host starts.
         let mut line = String::new();
-        if let Some(out) = process.stdout.take() {
+        if let Some(out) = process.0.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
         }
         let address = line.trim().strip_prefix("http://").map(String::from);
@@ -63,20 +62,14 @@ impl Host {
         })
     }
 
+    /// Kills it without a word, as a crash would.
+    pub(super) fn kill(self) {}
+
     /// Processor time used so far.
     pub(super) fn usage(&self) -> Usage {
-        let tasks = format!("/proc/{}/task", self.process.id());
-        let engine = std::fs::read_dir(tasks).into_iter().flatten().flatten();
-        let engine = engine
-            .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok())
-            .filter(|stat| {
-                stat.split('(')
-                    .nth(1)
-                    .is_some_and(|name| name.starts_with(ENGINE))
-            });
         Usage {
-            cpu_seconds: seconds(&self.proc("stat")),
-            engine_seconds: engine.map(|stat| seconds(&stat)).sum(),
+            cpu_seconds: self.process.cpu_seconds(),
+            engine_seconds: self.process.cpu_seconds_of(ENGINE),
         }
     }
 
@@ -91,36 +84,6 @@ impl Host {
 
     /// Resident memory now and at most so far, in bytes.
     pub(super) fn memory(&self) -> Value {
-        let status = self.proc("status");
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace()
-                .next()?
-                .parse::<u64>()
-                .ok()
-                .map(|kib| kib << 10)
-        };
-        json!({"now": field("VmRSS:"), "most": field("VmHWM:")})
-    }
-
-    fn proc(&self, file: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).unwrap_or_default()
-    }
-}
-
-/// User and system time in a `stat` of `/proc`.
-fn seconds(stat: &str) -> f64 {
-    // Fields are counted behind the name, which may hold anything, in brackets.
-    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = behind.split_whitespace().skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
-    ticks / TICKS
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        // It may have ended by itself; and its directory is thrown away, so it need not end in order.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.memory()
     }
 }

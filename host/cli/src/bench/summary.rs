@@ -12,7 +12,7 @@ type Columns = &'static [(&'static str, &'static str, Look)];
 enum Look {
     Text,
     Whole,
-    Tenths,
+    Hundredths,
     Bytes,
 }
 
@@ -22,18 +22,93 @@ const DISK: Columns = &[
     ("mb_per_second", "MB/s", Look::Whole),
     ("p50_us", "p50 µs", Look::Whole),
     ("p99_us", "p99 µs", Look::Whole),
+    ("p999_us", "p99.9 µs", Look::Whole),
 ];
 const INGEST: Columns = &[
-    ("connections", "connections", Look::Whole),
-    ("batch", "events/request", Look::Whole),
+    ("form", "form", Look::Text),
     ("size", "bytes", Look::Whole),
+    ("batch", "events/request", Look::Whole),
+    ("connections", "connections", Look::Whole),
     ("events_per_second", "events/s", Look::Whole),
     ("mb_per_second", "MB/s", Look::Whole),
+    ("of_disk", "of the disk's", Look::Hundredths),
+    ("p50_us", "ack p50 µs", Look::Whole),
+    ("p99_us", "p99 µs", Look::Whole),
+    ("p999_us", "p99.9 µs", Look::Whole),
+    ("refused", "refused", Look::Whole),
+    (
+        "cpu_seconds_per_million",
+        "CPU s/M events",
+        Look::Hundredths,
+    ),
+    ("memory", "memory", Look::Bytes),
+];
+const SINGLE: Columns = &[
+    ("size", "bytes", Look::Whole),
+    ("connections", "connections", Look::Whole),
     ("requests_per_second", "requests/s", Look::Whole),
     ("p50_us", "ack p50 µs", Look::Whole),
     ("p99_us", "p99 µs", Look::Whole),
-    ("refused", "refused", Look::Whole),
-    ("cpu_seconds_per_million", "CPU s/M events", Look::Tenths),
+    ("p999_us", "p99.9 µs", Look::Whole),
+    ("bare_requests_per_second", "bare requests/s", Look::Whole),
+    ("bare_p99_us", "bare p99 µs", Look::Whole),
+    (
+        "p99_of_allowed",
+        "p99 / (1.5 disk + bare)",
+        Look::Hundredths,
+    ),
+    (
+        "cpu_seconds_per_million",
+        "CPU s/M events",
+        Look::Hundredths,
+    ),
+    ("memory", "memory", Look::Bytes),
+];
+const TAIL: Columns = &[
+    ("load", "load", Look::Text),
+    ("readers", "readers", Look::Whole),
+    ("events_per_second", "events/s in", Look::Whole),
+    ("delivered_per_second", "events/s out", Look::Whole),
+    ("delivered_per_cpu_second", "out/CPU s", Look::Whole),
+    ("behind_ms", "behind ms", Look::Whole),
+    ("ack_p50_us", "ack p50 µs", Look::Whole),
+    ("all_p50_us", "seen by all p50 µs", Look::Whole),
+    ("all_p99_us", "p99 µs", Look::Whole),
+    ("all_p999_us", "p99.9 µs", Look::Whole),
+    ("memory", "memory", Look::Bytes),
+];
+const CATCH_UP: Columns = &[
+    ("size", "bytes", Look::Whole),
+    ("readers", "readers", Look::Whole),
+    ("events", "events", Look::Whole),
+    ("in_segments", "in segments", Look::Whole),
+    ("events_per_second", "events/s", Look::Whole),
+    ("mb_per_second", "MB/s", Look::Whole),
+    ("events_per_cpu_second", "events/CPU s", Look::Whole),
+    ("mb_per_cpu_second", "MB/CPU s", Look::Whole),
+    ("memory", "memory", Look::Bytes),
+];
+const SEALING: Columns = &[
+    ("what", "what", Look::Text),
+    ("events", "events", Look::Whole),
+    ("events_per_second", "events/s", Look::Whole),
+    ("events_per_cpu_second", "events/CPU s", Look::Whole),
+    ("lost_percent", "lost %", Look::Hundredths),
+];
+const PARTITIONS: Columns = &[
+    ("partitions", "partitions", Look::Whole),
+    ("events_per_second", "events/s", Look::Whole),
+    ("rate_percent", "% of one's", Look::Whole),
+    ("p99_us", "ack p99 µs", Look::Whole),
+    ("start_ms", "start ms", Look::Whole),
+    ("first_ack_ms", "first ack ms", Look::Whole),
+    ("idle_memory", "idle memory", Look::Bytes),
+];
+const RESTART: Columns = &[
+    ("journal_bytes", "journal", Look::Bytes),
+    ("answer_ms", "start ms", Look::Whole),
+    ("first_ack_ms", "first ack ms", Look::Whole),
+    ("cpu_seconds", "CPU s", Look::Hundredths),
     ("memory", "memory", Look::Bytes),
 ];
 const LATENCY: Columns = &[
@@ -53,6 +128,24 @@ const FUNCTIONS: Columns = &[
     ("events_per_engine_second", "/engine CPU s", Look::Whole),
     ("memory", "memory", Look::Bytes),
 ];
+const PEERS: Columns = &[
+    ("peer", "peer", Look::Text),
+    ("flush", "flush", Look::Text),
+    ("way", "way", Look::Text),
+    ("size", "bytes", Look::Whole),
+    ("batch", "events/batch", Look::Whole),
+    ("connections", "connections", Look::Whole),
+    ("events_per_second", "events/s", Look::Whole),
+    ("p50_us", "ack p50 µs", Look::Whole),
+    ("p99_us", "p99 µs", Look::Whole),
+    ("events_per_cpu_second", "events/CPU s", Look::Whole),
+    ("times", "here: times", Look::Hundredths),
+    ("times_per_cpu", "per CPU s", Look::Hundredths),
+    ("times_ndjson", "as NDJSON: times", Look::Hundredths),
+    ("times_ndjson_per_cpu", "per CPU s", Look::Hundredths),
+    ("memory", "memory", Look::Bytes),
+    ("failed", "failed", Look::Text),
+];
 
 /// Prints each measurement that was made.
 pub(super) fn print(answer: &Map<String, Value>) -> Result<()> {
@@ -60,9 +153,15 @@ pub(super) fn print(answer: &Map<String, Value>) -> Result<()> {
     let kinds = [
         ("disk", DISK),
         ("ingest", INGEST),
-        ("single", INGEST),
+        ("single", SINGLE),
+        ("tail", TAIL),
+        ("catch-up", CATCH_UP),
+        ("sealing", SEALING),
+        ("partitions", PARTITIONS),
+        ("restart", RESTART),
         ("latency", LATENCY),
         ("functions", FUNCTIONS),
+        ("peers", PEERS),
     ];
     for (name, columns) in kinds {
         let Some(rows) = answer.get(name).and_then(Value::as_array) else {
@@ -94,7 +193,7 @@ fn shown(value: &Value, look: Look) -> String {
     let value = value.get("most").unwrap_or(value);
     match (look, value.as_f64()) {
         (Look::Whole, Some(number)) => whole(number),
-        (Look::Tenths, Some(number)) => format!("{number:.2}"),
+        (Look::Hundredths, Some(number)) => format!("{number:.2}"),
         (Look::Bytes, Some(_)) => print::bytes(value.as_u64().unwrap_or(0)),
         _ => print::cell(value),
     }

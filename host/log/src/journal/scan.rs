@@ -49,20 +49,57 @@ pub(crate) fn recover(
     mut visit: impl FnMut(Found<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered::default();
-    for file in open_all(files, dir, &mut recovered)? {
+    let all = open_all(files, dir, &mut recovered)?;
+    // One file is checked while the next one is read; the two buffers take turns.
+    let (mut bytes, mut ahead) = (Vec::new(), Vec::new());
+    if let Some(first) = all.first() {
+        read_all(first, &mut bytes)?;
+    }
+    for (nth, file) in all.iter().enumerate() {
         recovered.next_number = file.number + 1;
-        let bytes = read_all(&file)?;
-        let end = replay(&file, &bytes, &mut recovered, &mut visit)?;
-        check_rest(&file, &bytes, end, recovered.last_seq.unwrap_or(base) + 1)?;
+        let (end, read) = while_reading(all.get(nth + 1), &mut ahead, || {
+            replay(file, &bytes, &mut recovered, &mut visit)
+        });
+        let end = end?;
+        check_rest(file, &bytes, end, recovered.last_seq.unwrap_or(base) + 1)?;
         match end.frames {
-            0 => recovered.empty.push(file),
+            0 => recovered.empty.push(file.clone()),
             _ => {
-                write_again(&file, &bytes, end)?;
-                recovered.files.push(file);
+                write_again(file, &bytes, end)?;
+                recovered.files.push(file.clone());
             }
         }
+        read?;
+        std::mem::swap(&mut bytes, &mut ahead);
     }
     Ok(recovered)
+}
+
+/// Works here while a file, if there is one, is read on a thread of its own. What is done here must not
+/// touch files, so that whoever simulates a disk sees reads and writes in one order.
+fn while_reading<T>(
+    file: Option<&Arc<JournalFile>>,
+    bytes: &mut Vec<u8>,
+    work: impl FnOnce() -> T,
+) -> (T, Result<()>) {
+    std::thread::scope(|scope| {
+        let spawned = file.map(|file| {
+            let thread = std::thread::Builder::new().name("journal-ahead".into());
+            thread.spawn_scoped(scope, move || read_all(file, bytes))
+        });
+        let done = work();
+        let read = match spawned {
+            None => Ok(()),
+            Some(Ok(reading)) => reading
+                .join()
+                .unwrap_or_else(|_| Err(Error::internal("reading the journal panicked"))),
+            Some(Err(error)) => Err(Error::unavailable(
+                "no-thread",
+                format!("no thread can be started to read the journal: {error}"),
+            )),
+        };
+        (done, read)
+    })
 }
 
 /// How far a file counts.
@@ -128,12 +165,12 @@ fn open_all(
     Ok(all)
 }
 
-fn read_all(file: &JournalFile) -> Result<Vec<u8>> {
+fn read_all(file: &JournalFile, bytes: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| disk_error(&file.path, "can't be read", &e);
     let size = file.file.size().map_err(failed)?;
-    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Error::internal("file too large"))?];
-    file.file.read_at(0, &mut bytes).map_err(failed)?;
-    Ok(bytes)
+    let size = usize::try_from(size).map_err(|_| Error::internal("file too large"))?;
+    bytes.resize(size, 0);
+    file.file.read_at(0, bytes).map_err(failed)
 }
 
 pub(super) fn replay(

@@ -158,6 +158,17 @@ fn frames_at_the_same_place_of_several_files_are_told_apart() {
 }
 
 #[test]
+fn files_of_different_sizes_follow_each_other() {
+    let disk = disk();
+    drop(fill(&disk, 400, 1));
+    let second = &journal_files(&disk)[1];
+    let mut longer = disk.contents(second).expect("there");
+    longer.resize(longer.len() * 4, 0);
+    disk.replace(second, &longer).expect("replaced");
+    assert_eq!(events(&start(&disk).expect("starts")), 400);
+}
+
+#[test]
 fn a_tail_torn_at_any_byte_loses_only_what_was_torn() {
     let disk = disk();
     drop(fill(&disk, 3, 1));

@@ -1,4 +1,4 @@
-//! Packed rows as columns. Keys and values aren't copied: their columns are views into the payload.
+//! Packed rows as columns. Keys and values aren't copied: their columns are views into the payloads.
 
 use super::schema;
 use super::writer::NOT_TEXT;
@@ -8,40 +8,39 @@ use arrow_array::{
     StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
-use std::ops::Range;
 use std::sync::Arc;
 use tidemill_types::{Batch, Error, Result, RowFlags};
 
-/// The columns of some rows in the order of the schema, without those of the topic's own.
+/// The columns of the rows of some batches in the order of the schema, without those of the topic's own.
 ///
 /// # Errors
 /// `Invalid` with code [`NOT_TEXT`] when values are to be `text` and one isn't; `Corrupt`.
-pub(super) fn of(
-    batch: &Batch,
-    rows: Range<usize>,
-    partition: u32,
-    text: bool,
-) -> Result<Vec<ArrayRef>> {
-    let count = rows.len();
+pub(super) fn of(batches: &[Batch], partition: u32, text: bool) -> Result<Vec<ArrayRef>> {
+    let count = batches.iter().map(Batch::len).sum();
     let numbers = || Vec::with_capacity(count);
     let (mut offsets, mut ingested, mut commits, mut times) =
         (numbers(), numbers(), numbers(), numbers());
     let (mut keys, mut values) = (Views::new(count), Views::new(count));
     let mut headers = 0_usize;
-    let payload = batch.payload();
-    for row in rows.clone() {
-        let head = batch.head(row);
-        offsets.push(batch.offset(row).cast_signed());
-        ingested.push(batch.ingest_time(row).micros());
-        commits.push(batch.commit(row).0.cast_signed());
-        times.push(head.time);
-        let has_key = head.flags.has(RowFlags::KEY);
-        keys.push(payload, head.key_at, head.key_len, has_key)?;
-        let has_value = !head.flags.has(RowFlags::TOMBSTONE);
-        values.push(payload, head.value_at, head.value_len, has_value)?;
-        headers += head.headers_len as usize;
+    for (buffer, batch) in (0..).zip(batches) {
+        let payload = batch.payload();
+        for row in 0..batch.len() {
+            let head = batch.head(row);
+            offsets.push(batch.offset(row).cast_signed());
+            ingested.push(batch.ingest_time(row).micros());
+            commits.push(batch.commit(row).0.cast_signed());
+            times.push(head.time);
+            let has_key = head.flags.has(RowFlags::KEY);
+            keys.push(buffer, payload, (head.key_at, head.key_len), has_key)?;
+            let has_value = !head.flags.has(RowFlags::TOMBSTONE);
+            values.push(buffer, payload, (head.value_at, head.value_len), has_value)?;
+            headers += head.headers_len as usize;
+        }
     }
-    let buffer: Arc<[Buffer]> = Arc::new([Buffer::from(payload.clone())]);
+    let payloads = batches
+        .iter()
+        .map(|batch| Buffer::from(batch.payload().clone()));
+    let buffer: Arc<[Buffer]> = payloads.collect();
     let value: ArrayRef = match text {
         true => {
             let (views, nulls) = values.finish();
@@ -52,7 +51,7 @@ pub(super) fn of(
     };
     let headers: ArrayRef = match headers {
         0 => Arc::new(no_headers(count)?),
-        _ => Arc::new(list_of_headers(batch, rows)?),
+        _ => Arc::new(list_of_headers(batches, count)?),
     };
     let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
     Ok(vec![
@@ -67,7 +66,7 @@ pub(super) fn of(
     ])
 }
 
-/// Where parts of a payload lie.
+/// Where parts of payloads lie.
 struct Views {
     views: Vec<u128>,
     nulls: NullBufferBuilder,
@@ -81,7 +80,14 @@ impl Views {
         }
     }
 
-    fn push(&mut self, payload: &[u8], at: u32, len: u32, is_there: bool) -> Result<()> {
+    /// One more: where it lies in the payload that is the buffer of this number, and how long it is.
+    fn push(
+        &mut self,
+        buffer: u32,
+        payload: &[u8],
+        (at, len): (u32, u32),
+        is_there: bool,
+    ) -> Result<()> {
         if !is_there {
             self.views.push(0);
             self.nulls.append_null();
@@ -89,7 +95,7 @@ impl Views {
         }
         let part = payload.get(at as usize..at as usize + len as usize);
         let part = part.ok_or_else(|| Error::corrupt("an event points outside its payload"))?;
-        self.views.push(make_view(part, 0, at));
+        self.views.push(make_view(part, buffer, at));
         self.nulls.append_non_null();
         Ok(())
     }
@@ -111,7 +117,7 @@ fn no_headers(count: usize) -> Result<ListArray> {
     ListArray::try_new(schema::header(), ends, Arc::new(none), None).map_err(apart)
 }
 
-fn list_of_headers(batch: &Batch, rows: Range<usize>) -> Result<ListArray> {
+fn list_of_headers(batches: &[Batch], count: usize) -> Result<ListArray> {
     let header = StructBuilder::new(
         schema::header_fields(),
         vec![
@@ -119,9 +125,9 @@ fn list_of_headers(batch: &Batch, rows: Range<usize>) -> Result<ListArray> {
             Box::new(BinaryBuilder::new()),
         ],
     );
-    let mut list = ListBuilder::with_capacity(header, rows.len()).with_field(schema::header());
-    for row in rows {
-        let mut rest = batch.get(row).row.headers;
+    let mut list = ListBuilder::with_capacity(header, count).with_field(schema::header());
+    for event in batches.iter().flat_map(Batch::iter) {
+        let mut rest = event.row.headers;
         while !rest.as_bytes().is_empty() {
             let (name, value) = rest
                 .next()

@@ -410,9 +410,31 @@ async fn values_that_are_not_text_are_told_apart() {
     let folder = tempfile::tempdir().expect("folder");
     let mut writer =
         SegmentWriter::create(&folder.path().join("s"), &topic(Format::Json), 0).expect("create");
+    writer.write(&batch(&events)).expect("gathered");
+    assert_eq!(writer.settle().expect_err("not text").code, NOT_TEXT);
+}
+
+/// Rows of several frames become columns together; where they are cut doesn't show.
+#[tokio::test]
+async fn how_events_are_split_into_batches_does_not_show() {
+    let mut events = plain(0, 9000, 100);
+    events[4200].headers = vec![("a".into(), b"b".to_vec())];
+    let pieces = [1, 3, 62, 5000, 700];
+    let mut rest = events.as_slice();
+    let mut batches = Vec::new();
+    for size in pieces.iter().cycle() {
+        let (some, others) = rest.split_at((*size).min(rest.len()));
+        batches.push(batch(some));
+        rest = others;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    let stored = store(Format::Json, &batches).await;
+    assert_eq!(stored.read_on(0, ALL).await, events);
     assert_eq!(
-        writer.write(&batch(&events)).expect_err("not text").code,
-        NOT_TEXT
+        (stored.meta.first, stored.meta.end, stored.meta.events),
+        (0, 9000, 9000)
     );
 }
 

@@ -16,7 +16,8 @@ use tidemill_types::{Batch, Error, ErrorKind, Result};
 
 /// Rows turned into columns at a time.
 const ROWS: usize = 4096;
-/// Event bytes turned into columns at a time, so that large events don't make large columns.
+/// Event bytes turned into columns at a time, so that large events don't make large columns; and bytes of
+/// payloads, for those of whole frames stay in memory as long as rows point into them.
 const BYTES: usize = 2 << 20;
 
 /// The code of the error for a value that isn't text in a topic whose values are: the file is to be
@@ -30,8 +31,38 @@ pub(crate) struct SegmentWriter {
     text: bool,
     topic: Topic,
     partition: u32,
+    gathered: Gathered,
     seen: Option<Seen>,
     events: u64,
+}
+
+/// Rows that become columns together. A partition's share of a frame may be a few rows, and columns of a
+/// few rows cost nearly as much as those of many.
+#[derive(Default)]
+struct Gathered {
+    batches: Vec<Batch>,
+    rows: usize,
+    bytes: usize,
+    payloads: usize,
+}
+
+impl Gathered {
+    /// Takes rows of a batch from one on, at least one, as long as there is room; gives where it stopped.
+    fn take(&mut self, batch: &Batch, from: usize) -> usize {
+        let mut to = from;
+        while to == from || (to < batch.len() && self.rows < ROWS && self.bytes < BYTES) {
+            self.bytes += batch.head(to).bytes();
+            self.rows += 1;
+            to += 1;
+        }
+        self.payloads += batch.payload().len();
+        self.batches.push(batch.slice(from..to));
+        to
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows >= ROWS || self.bytes >= BYTES || self.payloads >= BYTES
+    }
 }
 
 /// What of the events goes into the manifest.
@@ -68,6 +99,7 @@ impl SegmentWriter {
             text: topic.settings.format == Format::Json,
             topic: topic.clone(),
             partition,
+            gathered: Gathered::default(),
             seen: None,
             events: 0,
         })
@@ -76,31 +108,37 @@ impl SegmentWriter {
     /// Appends events; their offsets must rise above those written before.
     ///
     /// # Errors
-    /// `StorageFull`, `Unavailable`; `Invalid` with code [`NOT_TEXT`]. After an error the file is useless.
+    /// `StorageFull`, `Unavailable`; `Invalid` with code [`NOT_TEXT`], perhaps for events appended earlier.
+    /// After an error the file is useless.
     pub(crate) fn write(&mut self, batch: &Batch) -> Result<()> {
+        for row in 0..batch.len() {
+            self.see(batch, row)?;
+        }
+        self.events += batch.len() as u64;
         let mut from = 0;
         while from < batch.len() {
-            let mut bytes = 0;
-            let mut to = from;
-            while to < batch.len() && to - from < ROWS && bytes < BYTES {
-                bytes += batch.head(to).bytes();
-                to += 1;
+            from = self.gathered.take(batch, from);
+            if self.gathered.is_full() {
+                self.settle()?;
             }
-            self.write_rows(batch, from..to)?;
-            from = to;
         }
         Ok(())
     }
 
-    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>) -> Result<()> {
-        for row in rows.clone() {
-            self.see(batch, row)?;
+    /// Turns what was appended into columns now: what is wrong with it is known afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let Gathered { batches, rows, .. } = std::mem::take(&mut self.gathered);
+        if rows == 0 {
+            return Ok(());
         }
-        self.events += rows.len() as u64;
-        let mut arrays = columns::of(batch, rows.clone(), self.partition, self.text)?;
+        let mut arrays = columns::of(&batches, self.partition, self.text)?;
         if let Some(schema) = &self.topic.settings.schema {
-            let mut typed = Typed::new(schema, rows.len());
-            rows.for_each(|row| typed.push(batch.get(row).row.value));
+            let mut typed = Typed::new(schema, rows);
+            let events = batches.iter().flat_map(Batch::iter);
+            events.for_each(|event| typed.push(event.row.value));
             arrays.extend(typed.finish());
         }
         let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
@@ -137,8 +175,9 @@ impl SegmentWriter {
     /// an upload makes it durable.
     ///
     /// # Errors
-    /// `StorageFull`, `Unavailable`; `Internal` when nothing was written.
+    /// As [`Self::write`]; `Internal` when nothing was written.
     pub(crate) fn finish(mut self) -> Result<SegmentMeta> {
+        self.settle()?;
         let Some(seen) = self.seen else {
             return Err(Error::internal(
                 "a segment without events was to be written",

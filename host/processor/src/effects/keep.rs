@@ -26,21 +26,28 @@ impl Desk<'_> {
         let row = run.sent[event];
         let key = pending.key(row).unwrap_or_default();
         let stamp = |clock: Clock| slots.stamp(now(pending, run, event, clock));
+        let place = |at: u16| run.keys[event] as usize * slots.list.len() + usize::from(at);
+        match &command {
+            Command::Set { .. } | Command::Delete { .. } | Command::Add { .. } => {}
+            _ => effects.growth = None,
+        }
         let changes = &mut effects.changes;
         match command {
             Command::Emit(_) => {}
             Command::Set { slot: at, value } => {
                 let slot = slot(at);
                 let stamp = stamp(slot.clock);
-                changes.push_set(slot.number, &[key], &[stamp.as_bytes(), value]);
+                let value = [stamp.as_bytes(), value];
+                changes.push_set(slot.number, &[key], &value);
+                effects.grows(place(at), stored_size(key, &value));
             }
             Command::Delete { slot: at } => {
                 let slot = slot(at).number;
                 changes.push(Change::Delete { slot, key });
+                effects.grows(place(at), 0);
             }
             Command::Add { slot: at, by } => {
-                let number = run.keys[event] as usize * slots.list.len() + usize::from(at);
-                let before = run.counts.get(number).copied().flatten();
+                let before = run.counts.get(place(at)).copied().flatten();
                 let sum = before.and_then(|before| before.checked_add(by));
                 let slot = slot(at);
                 let Some(sum) = sum else {
@@ -50,7 +57,9 @@ impl Desk<'_> {
                     )));
                 };
                 let (stamp, sum) = (stamp(slot.clock), sum.to_string());
-                changes.push_set(slot.number, &[key], &[stamp.as_bytes(), sum.as_bytes()]);
+                let value = [stamp.as_bytes(), sum.as_bytes()];
+                changes.push_set(slot.number, &[key], &value);
+                effects.grows(place(at), stored_size(key, &value));
             }
             Command::Put {
                 slot: at,
@@ -126,6 +135,7 @@ impl Desk<'_> {
     }
 
     fn forget(&self, effects: &mut Effects, key: &[u8], tag: &[u8]) {
+        effects.growth = None;
         effects.changes.push(Change::Delete {
             slot: TIMERS,
             key: &entry_key(key, tag),
@@ -148,9 +158,13 @@ impl Desk<'_> {
         };
         let most = self.deployment.manifest.limits.state_value_bytes;
         let (what, why) = match command {
-            Command::Set { slot, value } => (of(*slot), too_large(key, None, value, most)?),
+            Command::Set { slot, value } => {
+                let why = too_large(key, None, value, most)?;
+                (of(*slot), why)
+            }
             Command::Put { slot, entry, value } => {
-                (of(*slot), too_large(key, Some(entry), value, most)?)
+                let why = too_large(key, Some(entry), value, most)?;
+                (of(*slot), why)
             }
             Command::SetTimer { tag, payload, .. } => {
                 let payload = payload.unwrap_or_default();
@@ -166,6 +180,22 @@ impl Desk<'_> {
         };
         Some(format!("{what}: {why}"))
     }
+}
+
+impl Effects {
+    /// A value comes to `after` bytes, its key among them: what it took before was seen when it was read.
+    fn grows(&mut self, place: usize, after: u64) {
+        let counted = self.growth.zip(self.sizes.get_mut(place));
+        self.growth = counted.map(|(growth, size)| {
+            let before = std::mem::replace(size, after);
+            growth.replaced(before, after)
+        });
+    }
+}
+
+/// Bytes of a key and of a value in parts.
+fn stored_size(key: &[u8], value: &[&[u8]]) -> u64 {
+    value.iter().map(|part| part.len() as u64).sum::<u64>() + key.len() as u64
 }
 
 fn change(key: &[u8], tag: &[u8], set: Option<(Clock, i64)>) -> TimerChange {

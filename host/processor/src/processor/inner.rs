@@ -5,6 +5,7 @@ use crate::deployment::by_key_topic;
 use crate::function::{Function, start_tasks};
 use crate::function_log::FunctionLog;
 use crate::inspect;
+use crate::measure::Seen;
 use crate::nearest::did_you_mean;
 use crate::parked;
 use crate::parts::Parts;
@@ -80,7 +81,7 @@ impl Inner {
                 }
             },
         };
-        let lines = Arc::new(FunctionLog::new(self.settings.log_lines));
+        let lines = Arc::new(FunctionLog::new(&self.parts.keeper, &name));
         let function = Function {
             record,
             manifest,
@@ -157,6 +158,17 @@ impl Inner {
             .filter(|(_, function)| function.record.standing != Standing::Deleted)
             .map(|(name, function)| inspect::report(&self.parts, name, function))
             .collect()
+    }
+
+    /// Shows what metrics say of functions as they are now.
+    pub(crate) fn observe(&self, seen: &Seen) {
+        let functions = self.lock();
+        let live = functions
+            .iter()
+            .filter(|(_, function)| function.record.standing != Standing::Deleted);
+        seen.set(
+            live.map(|(name, function)| (inspect::report(&self.parts, name, function), function)),
+        );
     }
 
     /// Report of one function.

@@ -27,8 +27,6 @@ const CHUNK: ReadLimit = ReadLimit {
 const MEMORY: ByteSize = ByteSize::mib(64);
 /// Changed state that waits to be written there.
 const DIRTY: ByteSize = ByteSize::mib(16);
-/// Log lines kept of a replayed function.
-const LINES: usize = 100;
 
 /// What the tasks of one replayed version share: state of their own, a clock that stands still.
 pub(crate) struct Run {
@@ -59,6 +57,7 @@ impl Run {
             random: Random::seeded(0),
             pool: Pool::start(threads, live.clock.clone())?,
             metrics: FunctionMetrics::new(&unseen),
+            keeper: Arc::clone(&live.keeper),
             aside: Some(Aside::default()),
             applying: RwLock::default(),
         };
@@ -115,7 +114,7 @@ impl Lane {
             at,
             position,
             note,
-            lines: Arc::new(FunctionLog::new(LINES)),
+            lines: Arc::new(FunctionLog::nowhere()),
             view: Arc::new(View::default()),
             stop: stop.child_token(),
         };

@@ -3,10 +3,10 @@
 use super::keeping::Full;
 use super::transaction::Then;
 use super::{Slice, Task, Wanted, parking};
-use crate::FunctionLogLine;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
+use crate::function_log::FunctionLogLine;
 use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
 use crate::manifest::SlotKind;
@@ -17,6 +17,7 @@ use crate::pending::Pending;
 use crate::services::Services;
 use crate::stored::Slots;
 use crate::timers::Timers;
+use crate::usage::size;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::{Error, Result};
 use tidemill_wasm::{
-    BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLevel, LogLine, StateCell, Stop,
+    BatchPacker, Call, Commands, Failure, FailureKind, Instance, LogLine, StateCell, Stop,
 };
 
 /// Timers draw other random numbers than events.
@@ -55,6 +56,8 @@ pub(super) struct Guest {
     clock: Vec<i64>,
     /// For each distinct key and slot, what a counter holds; empty without counters.
     counts: Vec<Option<i64>>,
+    /// For each distinct key and slot, the bytes it takes.
+    sizes: Vec<u64>,
     seed: u64,
     told_keyless: bool,
 }
@@ -75,6 +78,7 @@ impl Guest {
             first_rows: Vec::new(),
             clock: Vec::new(),
             counts: Vec::new(),
+            sizes: Vec::new(),
             seed: seed(deployment.name.as_str(), partition),
             told_keyless: false,
         }
@@ -136,6 +140,8 @@ impl Guest {
         if !slots.ttls.is_empty() {
             self.packer.ttls(&slots.ttls);
         }
+        self.packer
+            .expect(self.sent.len(), self.first_rows.len(), slots.clocked());
         for (at, row) in self.sent.iter().enumerate() {
             let (event, _) = pending.event(*row)?;
             let number = self.keys.get(at).copied().unwrap_or_default();
@@ -148,6 +154,7 @@ impl Guest {
             }
         }
         self.counts.clear();
+        self.sizes.clear();
         if slots.list.is_empty() {
             return Ok(Vec::new());
         }
@@ -172,13 +179,16 @@ impl Guest {
                     SlotKind::Map => Ok(None),
                     _ => reader.get(slot.number, key),
                 };
-                let opened = match stored {
-                    Ok(stored) => stored.map(|stored| slots.open(slot, stored)),
+                let stored = match stored {
+                    Ok(stored) => stored,
                     Err(wanted) => {
                         missing.push(wanted);
                         continue;
                     }
                 };
+                self.sizes
+                    .push(stored.map_or(0, |stored| size(key, stored)));
+                let opened = stored.map(|stored| slots.open(slot, stored));
                 if counts {
                     self.counts.push(count(opened.map(|opened| opened.value)));
                 }
@@ -325,6 +335,9 @@ impl Task {
             deployment.pages.fetch_max(used, Ordering::Relaxed);
             self.guest.instance = None;
         }
+        if answer.is_err() {
+            self.meter.restarted();
+        }
         let is_short = |failure: &Failure| failure.kind == FailureKind::Short;
         if answer.as_ref().is_err_and(is_short) {
             return Err(Called::Short);
@@ -360,6 +373,7 @@ impl Task {
             keys: &self.guest.keys,
             clock: &self.guest.clock,
             counts: &self.guest.counts,
+            sizes: &self.guest.sizes,
             timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
             refused: BTreeMap::new(),
@@ -374,7 +388,7 @@ impl Task {
             }
         };
         let mut effects = self.desk().answered(pending, &run, &commands);
-        let full = effects.as_ref().ok().map(|effects| self.too_much(effects));
+        let full = effects.as_mut().ok().map(|effects| self.too_much(effects));
         match full.transpose() {
             Ok(None | Some(None)) => {}
             Ok(Some(Some(Full::Doubtful))) => {
@@ -420,26 +434,21 @@ impl Task {
     fn keep_line(&self, line: LogLine) {
         let row = self.guest.sent.get(line.event as usize).copied();
         let found = row.and_then(|row| self.pending.as_ref()?.event(row).ok());
-        let (partition, offset) = match found {
+        let key = found.as_ref().and_then(|(event, _)| event.row.key);
+        let (partition, offset) = match &found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
             Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
             _ => (self.at.partition, self.position),
-        };
-        let level = match line.level {
-            LogLevel::Trace => "trace",
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
         };
         self.lines.push_within(
             &self.deployment.manifest.limits,
             FunctionLogLine {
                 time: self.parts.clock.now(),
-                level,
+                level: line.level,
                 version: self.deployment.version,
                 partition,
                 offset,
+                key: FunctionLogLine::key_of(key),
                 message: line.message,
             },
         );

@@ -40,13 +40,20 @@ impl Task {
         let Some(kept) = self.kept.filter(|_| !effects.changes.is_empty()) else {
             return Ok(None);
         };
-        let after = kept.after(&self.growth_of(effects, |_, _| {})?);
+        let growth = match effects.growth {
+            Some(growth) => growth,
+            None => self.growth_of(effects, |_, _| {})?,
+        };
+        let after = kept.after(&growth);
         after.write(&mut effects.changes);
         Ok(Some(after))
     }
 
     /// Which of a run's events can't be accepted because the function would keep too much; `None`: all can.
-    pub(super) fn too_much(&self, effects: &Effects) -> std::result::Result<Option<Full>, Refusal> {
+    pub(super) fn too_much(
+        &self,
+        effects: &mut Effects,
+    ) -> std::result::Result<Option<Full>, Refusal> {
         let Some(kept) = self.kept.filter(|_| !effects.changes.is_empty()) else {
             return Ok(None);
         };
@@ -55,12 +62,11 @@ impl Task {
             &self.deployment.usage,
         );
         let before = i128::from(usage.total());
-        let mut wanted: BTreeMap<Option<usize>, i64> = BTreeMap::new();
-        let grown = self.growth_of(effects, |number, bytes| {
-            let owner = number.checked_sub(effects.turns);
-            let owner = owner.and_then(|at| effects.owners.get(at).copied());
-            *wanted.entry(owner).or_default() += bytes;
-        })?;
+        let grown = match effects.growth {
+            Some(grown) => grown,
+            None => self.growth_of(effects, |_, _| {})?,
+        };
+        effects.growth = Some(grown);
         // What shrinks is welcome, however much there is.
         if grown.bytes <= 0 || before + i128::from(grown.bytes) <= i128::from(limit.0) {
             return Ok(None);
@@ -68,6 +74,12 @@ impl Task {
         if usage.is_doubtful(kept, limit) {
             return Ok(Some(Full::Doubtful));
         }
+        let mut wanted: BTreeMap<Option<usize>, i64> = BTreeMap::new();
+        self.growth_of(effects, |number, bytes| {
+            let owner = number.checked_sub(effects.turns);
+            let owner = owner.and_then(|at| effects.owners.get(at).copied());
+            *wanted.entry(owner).or_default() += bytes;
+        })?;
         let mut running = before;
         let mut refused = BTreeMap::new();
         for (owner, bytes) in wanted {

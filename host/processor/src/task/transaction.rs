@@ -11,6 +11,7 @@ use crate::usage::Kept;
 use std::ops::Range;
 use std::time::Duration;
 use tidemill_log::Draft;
+use tidemill_state::Changes;
 use tidemill_types::{Error, ErrorKind, Result};
 
 /// Pause while the disk is full.
@@ -107,9 +108,9 @@ impl Task {
         if !letters.is_empty() {
             draft.append(self.deployment.dead_letters.id, letters, partitions)?;
         }
-        let changes = [&effects.changes, &parked];
+        let changes = [effects.changes, parked];
         let changes = changes.into_iter().filter(|changes| !changes.is_empty());
-        let sections: Vec<_> = changes.map(|changes| changes.as_bytes().to_vec()).collect();
+        let sections: Vec<_> = changes.map(Changes::into_bytes).collect();
         sections.iter().for_each(|section| draft.state(section));
         Ok(Prepared {
             draft,

@@ -99,7 +99,7 @@ async fn counts_per_key_follow_each_other_across_batches_and_restarts() {
         (1, 30),
         "no key, no state"
     );
-    let (lines, _) = host.processor.logs("f").expect("the function exists");
+    let lines = host.lines("f").await;
     assert_eq!(lines.len(), 1, "said once: {lines:?}");
     assert_eq!(
         (host.count("f", "a").await, host.count("f", "b").await),

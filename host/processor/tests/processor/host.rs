@@ -12,7 +12,8 @@ use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Format, Log, ReadLimit, TopicSettings};
 use tidemill_processor::{
-    Deploy, Deployed, FunctionReport, KeepState, Processor, Settings, StateRecovery,
+    Deploy, Deployed, FunctionLogLine, FunctionReport, KeepState, LogQuery, Processor, Settings,
+    StateRecovery,
 };
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, ErrorKind, PackedRows, PartitionId, Result, Timestamp};
@@ -43,7 +44,6 @@ pub(crate) fn sandbox() -> Sandbox {
 pub(crate) fn usual() -> Settings {
     Settings {
         threads: 2,
-        log_lines: 100,
         ..Settings::default()
     }
 }
@@ -302,6 +302,16 @@ impl Host {
     }
 
     /// Values of a topic's events as text.
+    /// What a function logged, and its host about it.
+    pub(crate) async fn lines(&self, name: &str) -> Vec<FunctionLogLine> {
+        let query = LogQuery {
+            limit: 100,
+            ..LogQuery::default()
+        };
+        let mut reader = self.processor.logs(name, query).expect("it is there");
+        reader.last().await.expect("lines are read")
+    }
+
     pub(crate) async fn values(&self, topic: &str) -> Vec<String> {
         let text = |seen: Seen| String::from_utf8(seen.value).expect("text");
         self.read(topic).await.into_iter().map(text).collect()

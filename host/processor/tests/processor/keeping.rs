@@ -4,7 +4,7 @@ use crate::host::{Host, manifest};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tidemill_log::{Cleanup, Format, TopicSettings};
-use tidemill_processor::{FunctionStatus, KeepState};
+use tidemill_processor::{FunctionStatus, KeepState, LogLevel};
 use tidemill_types::{PartitionId, TopicId};
 
 async fn compacted(host: &Host, name: &str) -> PartitionId {
@@ -91,11 +91,11 @@ async fn a_function_that_was_cut_off_goes_on_and_says_so() {
     assert_eq!((report.counts.cut_off, report.counts.events_in), (7, 8));
     let values = ["0", "1", "2", "10", "11", "12", "13", "14"];
     assert_eq!(host.values("out").await, values);
-    let (lines, _) = host.processor.logs("f").expect("it is there");
+    let lines = host.lines("f").await;
     assert!(
         lines
             .iter()
-            .any(|line| line.level == "warn" && line.message.contains("7 events")),
+            .any(|line| line.level == LogLevel::Warn && line.message.contains("7 events")),
         "{lines:?}"
     );
     assert!(

@@ -26,6 +26,16 @@ async fn state_beyond_its_limit_makes_dead_letters_also_after_a_restart() {
         (1024 / 21, 60 - 1024 / 21),
         "what fits is kept, and nothing else"
     );
+    host.processor.observe();
+    let metrics = host.metrics.render();
+    for line in [
+        "tidemill_function_state_bytes{function=\"f\"} 1008",
+        "tidemill_function_lag_events{function=\"f\"} 0",
+        "tidemill_function_running{function=\"f\"} 1",
+        "tidemill_function_restarts_total{function=\"f\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     let letters = host.read("f.dead-letters").await;
     let header = &letters[0].headers["tidemill-error"];
     assert_eq!(

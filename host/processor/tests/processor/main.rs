@@ -25,6 +25,7 @@ mod kept;
 mod letters;
 mod life;
 mod limits;
+mod logs;
 mod many;
 mod parking;
 mod rebatching;

@@ -116,7 +116,9 @@ keys! {
         functions.maxima.deadline, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.max_state", "Most state that a function may keep, over all partitions (limits.state_bytes).", functions.maxima.state, bytes, quoted;
     "functions.max_log", "Most bytes of log lines that a function may write a second (limits.log_bytes).", functions.maxima.log, bytes, quoted;
-    "functions.log_lines", "Log lines kept in memory per function.", functions.log_lines, whole, usize::to_string;
+    "functions.log_retention", "How long the lines that a function logged are kept in its topic <function>.logs, which is made with its first line.",
+        functions.log_retention.age, pause, |v: &Duration| quoted(format_duration(*v));
+    "functions.log_retention_bytes", "How much of them is kept.", functions.log_retention.bytes, bytes, quoted;
 
     "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
         telemetry.level, level, quoted;

@@ -1,6 +1,6 @@
 //! Log lines of a function: the last ones, and with `follow` those to come.
 
-use super::{found, view};
+use super::{found, state, view};
 use crate::app::{App, Shared};
 use crate::body::json_answer;
 use crate::problem::{Answer, Problem};
@@ -13,16 +13,27 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use tidemill_processor::FunctionLogLine;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
+use tidemill_env::Clock;
+use tidemill_processor::{FunctionLogLine, LogLevel, LogQuery, LogReader};
+use tidemill_types::{Result, Timestamp, parse_duration};
 
 /// Query parameters.
-pub(crate) const LOGS_QUERY: &[&str] = &["follow", "limit"];
+pub(crate) const LOGS_QUERY: &[&str] = &[
+    "follow",
+    "limit",
+    "level",
+    "version",
+    "partition",
+    "key",
+    "key_base64",
+    "since",
+];
 /// Content types of answers.
 pub(crate) const LOGS_TYPES: &[&str] = &["application/json", "application/x-ndjson"];
 
 const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+const DEFAULT_LINES: usize = 1_000;
+const MOST_LINES: usize = 10_000;
 
 /// Shows log lines.
 pub(crate) async fn logs(
@@ -33,17 +44,9 @@ pub(crate) async fn logs(
 ) -> Answer {
     let params = Params::read(query.as_deref(), LOGS_QUERY)?;
     let follow = params.flag("follow")?;
-    let limit = params
-        .parse::<usize>("limit", "write a whole number")?
-        .unwrap_or(usize::MAX);
-    if limit == 0 {
-        return Err(Problem::because(
-            "invalid-request",
-            "limit=0: ask for one line at least",
-        ));
-    }
-    let (lines, coming) = found(&app, &name, app.processor.logs(&name))?;
-    let last = &lines[lines.len().saturating_sub(limit)..];
+    let query = wanted(&params, &app.clock)?;
+    let mut reader = found(&app, &name, app.processor.logs(&name, query))?;
+    let last = reader.last().await?;
     let wants_lines = headers
         .get(header::ACCEPT)
         .is_some_and(|accept| accept.to_str().unwrap_or_default().contains("ndjson"));
@@ -51,34 +54,69 @@ pub(crate) async fn logs(
         let shown: Vec<Value> = last.iter().map(view::line).collect();
         return Ok(json_answer(StatusCode::OK, &json!({"lines": shown})));
     }
-    let known: String = last
-        .iter()
-        .map(|line| format!("{}\n", view::line(line)))
-        .collect();
     let body = if follow {
-        following(app, known, coming)
+        following(app, text(&last), reader)
     } else {
-        Body::from(known)
+        Body::from(text(&last))
     };
     let mut answer = Response::new(body);
     answer.headers_mut().insert(header::CONTENT_TYPE, LINES);
     Ok(answer)
 }
 
-/// A body that goes on with each new line until the reader leaves, the function goes or the host stops.
-fn following(app: Arc<App>, known: String, coming: Receiver<FunctionLogLine>) -> Body {
-    let rest = futures::stream::unfold((app, coming), |(app, mut coming)| async move {
-        let line = tokio::select! {
+fn wanted(params: &Params<'_>, clock: &Clock) -> Answer<LogQuery> {
+    let whole = "write a whole number";
+    let limit = params.parse::<usize>("limit", whole)?;
+    let limit = limit.unwrap_or(DEFAULT_LINES);
+    if !(1..=MOST_LINES).contains(&limit) {
+        return Err(Problem::because(
+            "invalid-request",
+            format!("limit={limit}: 1 to {MOST_LINES} lines can be asked for"),
+        ));
+    }
+    Ok(LogQuery {
+        level: params.one_of("level", &LogLevel::ALL.map(|level| (level.as_str(), level)))?,
+        version: params.parse("version", whole)?,
+        partition: params.parse("partition", whole)?,
+        key: state::text_or_bytes(params, "key", "key_base64")?.map(Bytes::from),
+        since: params.parse_own("since", |text| since(text, clock))?,
+        limit,
+    })
+}
+
+/// A time, or how long ago it was.
+fn since(text: &str, clock: &Clock) -> Result<Timestamp> {
+    match parse_duration(text) {
+        Ok(ago) => {
+            let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+            let then = clock.now().micros().saturating_sub(ago);
+            Ok(Timestamp::from_micros(then))
+        }
+        Err(_) => text.parse(),
+    }
+}
+
+fn text(lines: &[FunctionLogLine]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&view::line(line).to_string());
+        text.push('\n');
+    }
+    text
+}
+
+/// A body that goes on with each new line until the reader leaves or the host stops.
+fn following(app: Arc<App>, known: String, reader: LogReader) -> Body {
+    let rest = futures::stream::unfold((app, reader), |(app, mut reader)| async move {
+        let lines = tokio::select! {
             biased;
             () = app.stopping.cancelled() => return None,
-            line = coming.recv() => line,
+            lines = reader.next() => lines,
         };
-        let shown = match line {
-            Ok(line) => view::line(&line),
-            Err(RecvError::Lagged(missed)) => json!({"missed": missed}),
-            Err(RecvError::Closed) => return None,
-        };
-        Some((format!("{shown}\n"), (app, coming)))
+        match lines {
+            Ok(Some(lines)) => Some((text(&lines), (app, reader))),
+            Ok(None) | Err(_) => None,
+        }
     });
     let all = futures::stream::once(async move { known }).chain(rest);
     Body::from_stream(all.map(|text| Ok::<_, Infallible>(Bytes::from(text))))

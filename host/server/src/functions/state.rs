@@ -65,7 +65,11 @@ pub(crate) async fn state(
 }
 
 /// A parameter given as text, or as base64 under another name.
-fn text_or_bytes(params: &Params<'_>, text: &str, base64: &str) -> Answer<Option<Vec<u8>>> {
+pub(super) fn text_or_bytes(
+    params: &Params<'_>,
+    text: &str,
+    base64: &str,
+) -> Answer<Option<Vec<u8>>> {
     match (params.get(text), params.parse_own(base64, decode)?) {
         (Some(_), Some(_)) => Err(Problem::because(
             "invalid-request",

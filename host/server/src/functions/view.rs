@@ -1,5 +1,7 @@
 //! Functions as they are shown.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tidemill_processor::{
     Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, TaskReport,
@@ -161,12 +163,22 @@ pub(super) fn counts(counts: &Counts) -> Value {
 
 /// A line of a function's log.
 pub(super) fn line(line: &FunctionLogLine) -> Value {
-    json!({
+    let mut shown = json!({
         "time": line.time.to_string(),
-        "level": line.level,
+        "level": line.level.as_str(),
         "version": line.version,
         "partition": line.partition,
         "offset": line.offset,
         "message": line.message,
-    })
+    });
+    match line
+        .key
+        .as_deref()
+        .map(|key| (key, std::str::from_utf8(key)))
+    {
+        None => {}
+        Some((_, Ok(key))) => shown["key"] = key.into(),
+        Some((key, Err(_))) => shown["key_base64"] = STANDARD.encode(key).into(),
+    }
+    shown
 }

@@ -113,6 +113,19 @@ async fn functions_that_are_not_there() {
         let detail = host.send(head, "").await.refused(404, "function-not-found");
         assert_eq!(detail, "There is no function \"f\".", "{head}");
     }
+    for (query, why) in [
+        (
+            "level=loud",
+            "level=\"loud\": write trace or debug or info or warn or error",
+        ),
+        ("limit=0", "limit=0: 1 to 10000 lines can be asked for"),
+        ("version=x", "version=\"x\": write a whole number"),
+        ("key=a&key_base64=YQ==", "give key or key_base64, not both"),
+        ("since=1h", "There is no function \"f\"."),
+    ] {
+        let answer = host.get(&format!("/v1/functions/f/logs?{query}")).await;
+        assert_eq!(answer.json()["detail"], why, "{query}");
+    }
     host.get("/v1/functions/a%00")
         .await
         .refused(400, "invalid-name");

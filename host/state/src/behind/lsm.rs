@@ -109,6 +109,11 @@ struct Moment {
 }
 
 impl View for Moment {
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let found = self.snapshot.get(&self.keyspace, key)?;
+        Ok(found.map(|value| value.to_vec()))
+    }
+
     fn scan(
         &self,
         from: Bound<&[u8]>,

@@ -113,6 +113,10 @@ impl Behind for Map {
 }
 
 impl View for Arc<Pairs> {
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        Ok((**self).get(key).map(|value| value.to_vec()))
+    }
+
     fn scan(
         &self,
         from: Bound<&[u8]>,

@@ -34,7 +34,7 @@ impl Engine {
         let (mut removed, mut next) = (0, Some(keys::encode_start(scope, slot, b"")));
         while let Some(from) = next {
             // The writer waits, so that nothing newer than what is seen is removed.
-            let _writing = self.writing();
+            let mut writing = self.writing();
             let behind = self.behind()?;
             let chunk = behind.view().and_then(|view| {
                 let mut seen = Chunk::default();
@@ -48,6 +48,7 @@ impl Engine {
                 removed += chunk.dead.len() as u64;
                 let gone = |key| Write { key, value: None };
                 let dead: Vec<_> = chunk.dead.into_iter().map(gone).collect();
+                dead.iter().for_each(|gone| writing.changed.add(&gone.key));
                 if !dead.is_empty() {
                     behind.write(&dead, None)?;
                 }

@@ -1,13 +1,11 @@
 //! Random steps against a journal and maps: values, lists, what the store behind shows, crashes.
 
-use super::{Cell, InMemory, State, over, scope, stored, value};
+use super::{Cell, InMemory, State, over, packed, restored, scope, stored, value};
 use crate::behind::{Fault, Map};
 use crate::engine::{Place, Step as Stepped};
 use crate::live::Load;
 use crate::store::Folder;
-use crate::{
-    Change, Changes, ChangesReader, Intent, Missing, ORDERED_SLOTS, Scope, Store, keys, snapshot,
-};
+use crate::{Change, Changes, ChangesReader, Intent, Missing, ORDERED_SLOTS, Scope, Store, keys};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -293,10 +291,11 @@ impl<'a> Run<'a> {
             return assert!(self.faults.is_some(), "only a fault prevents it");
         };
         assert_eq!(commit, self.store().engine().live.writable());
-        let bytes = snapshot::write(&*view, commit, "nonce").expect("packs");
+        let objects = packed(&*view, commit, "nonce");
         let copy = over(&Map::default(), 1 << 20);
         super::set(&copy, 1, scope(9, 9), b"old", b"old");
-        assert_eq!(copy.restore(bytes).expect("restores"), commit);
+        let restored = restored(&copy, Some(commit), objects);
+        assert_eq!(restored.expect("restores"), commit);
         assert_eq!(
             (stored(copy.engine()), copy.reflects()),
             (self.state_at(commit), commit)

@@ -1,8 +1,8 @@
 //! Snapshots through object storage, and their bytes.
 
-use super::{over, scope, set, stored};
+use super::{over, packed, restored, scope, set, stored};
 use crate::behind::Map;
-use crate::{Settings, Store, snapshot};
+use crate::{Change, Changes, Settings, Store};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -42,11 +42,14 @@ impl Backend for Bucket {
     async fn upload(&self, _: &str, _: &Path) -> Result<()> {
         Err(Error::internal("not needed"))
     }
-    async fn list(&self, _: &str) -> Result<Vec<String>> {
-        Err(Error::internal("not needed"))
+    async fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let objects = self.0.lock().expect("not poisoned");
+        let paths = objects.keys().filter(|path| path.starts_with(prefix));
+        Ok(paths.cloned().collect())
     }
-    async fn delete(&self, _: &str) -> Result<()> {
-        Err(Error::internal("not needed"))
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.0.lock().expect("not poisoned").remove(path);
+        Ok(())
     }
 }
 
@@ -92,8 +95,7 @@ async fn a_snapshot_goes_to_storage_and_back() {
 
     let copy = Store::open(settings(dirs[1].path()), &Metrics::default()).expect("opens");
     assert_eq!(
-        copy.restore(objects.get(&path).await.expect("there"))
-            .expect("restores"),
+        copy.restore(&objects, &path).await.expect("restores"),
         CommitSeq(4000)
     );
     drop(store);
@@ -106,21 +108,147 @@ async fn a_snapshot_goes_to_storage_and_back() {
     );
 }
 
+/// Paths and sizes of what is in a bucket.
+fn listed(bucket: &Bucket) -> BTreeMap<String, usize> {
+    let objects = bucket.0.lock().expect("not poisoned");
+    let sizes = objects.iter();
+    sizes
+        .map(|(path, body)| (path.clone(), body.len()))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
+    let bucket = Arc::new(Bucket::default());
+    let objects = Objects::new(Arc::clone(&bucket) as Arc<dyn Backend>);
+    let dirs = [
+        tempfile::tempdir().expect("folder"),
+        tempfile::tempdir().expect("folder"),
+    ];
+    let store = Store::open(settings(dirs[0].path()), &Metrics::default()).expect("opens");
+    // Values that don't shrink much, so that all together are far more than what changes.
+    let value = |key: u64| -> Vec<u8> {
+        let mut seed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed.to_le_bytes()
+        };
+        (0..60).flat_map(|_| next()).collect()
+    };
+    for key in 0..5000u64 {
+        set(
+            &store,
+            key + 1,
+            scope(1, 0),
+            &key.to_be_bytes(),
+            &value(key),
+        );
+    }
+    store.durable(CommitSeq(5000));
+    let (first, _) = store.snapshot(&objects, "one").await.expect("taken");
+    let whole = listed(&bucket);
+    assert_eq!(whole.len(), 2, "one object and the index: {whole:?}");
+
+    let mut changes = Changes::new(scope(1, 0));
+    let gone = 17u64.to_be_bytes();
+    changes.push(Change::Delete {
+        slot: 0,
+        key: &gone,
+    });
+    changes.push(Change::Set {
+        slot: 0,
+        key: b"new",
+        value: b"1",
+    });
+    store
+        .apply(CommitSeq(5001), changes.as_bytes())
+        .expect("applies");
+    store.durable(CommitSeq(5001));
+    let (second, commit) = store.snapshot(&objects, "two").await.expect("taken");
+    assert_eq!(commit, CommitSeq(5001));
+    let both = listed(&bucket);
+    let added: usize = both.values().sum::<usize>() - whole.values().sum::<usize>();
+    assert_eq!(both.len(), 4);
+    assert!(added < 1000, "only what changed: {added} bytes");
+
+    // The index of the first one goes; its object is the second one's, too.
+    store.retire(&objects, &first).await.expect("retired");
+    assert_eq!(listed(&bucket).len(), 3);
+    let copy = Store::open(settings(dirs[1].path()), &Metrics::default()).expect("opens");
+    assert_eq!(
+        copy.restore(&objects, &second).await.expect("restores"),
+        commit
+    );
+    let state = stored(store.engine());
+    assert_eq!((state.len(), stored(copy.engine())), (5000, state));
+
+    // Nothing more, a function gone, and what nobody can tell any more.
+    let (third, _) = store.snapshot(&objects, "three").await.expect("taken");
+    store.retire(&objects, &second).await.expect("retired");
+    assert_eq!(listed(&bucket).len(), 3, "the same objects, another index");
+    store.forget(scope(1, 0).function);
+    set(&store, 5002, scope(2, 0), b"k", b"v");
+    store.durable(CommitSeq(5002));
+    let (fourth, _) = store.snapshot(&objects, "four").await.expect("taken");
+    store.retire(&objects, &third).await.expect("retired");
+    let left = listed(&bucket);
+    assert_eq!(left.len(), 2, "everything again: {left:?}");
+    copy.restore(&objects, &fourth).await.expect("restores");
+    assert_eq!(stored(copy.engine()), stored(store.engine()));
+
+    // What a process left behind that ended before the manifest named it.
+    let (orphan, _) = store.snapshot(&objects, "five").await.expect("taken");
+    assert_ne!(orphan, fourth);
+    for (upto, objects_left) in [(5001, 3), (5002, 2)] {
+        let swept = store.sweep(&objects, Some(&fourth), CommitSeq(upto)).await;
+        swept.expect("swept");
+        assert_eq!(listed(&bucket).len(), objects_left);
+    }
+    assert_eq!(listed(&bucket), left);
+
+    // A part is missing: nothing is made up.
+    let part = left.keys().find(|path| **path != fourth).expect("a part");
+    objects.delete(part).await.expect("deleted");
+    let refused = copy.restore(&objects, &fourth).await.expect_err("missing");
+    assert!(refused.to_string().contains(part.as_str()), "{refused}");
+}
+
+#[tokio::test]
+async fn a_snapshot_of_one_object_from_before_there_were_indexes_is_taken() {
+    let objects = Objects::new(Arc::new(Bucket::default()));
+    let mut bytes = small().to_vec();
+    bytes[8] = 1;
+    let checked = crc_fast::crc32_iscsi(&bytes[..42]).to_le_bytes();
+    bytes[42..46].copy_from_slice(&checked);
+    let path = "snapshots/00000000000000000003-old";
+    let created = objects.create(path, bytes.into()).await.expect("created");
+    assert_eq!(created, Created::Ours);
+    let dir = tempfile::tempdir().expect("folder");
+    let store = Store::open(settings(dir.path()), &Metrics::default()).expect("opens");
+    let commit = store.restore(&objects, path).await.expect("restores");
+    assert_eq!(commit, CommitSeq(3));
+    assert_eq!(stored(store.engine()).len(), 2);
+}
+
 fn small() -> Bytes {
     let store = over(&Map::default(), 1 << 20);
     set(&store, 1, scope(1, 0), b"a", b"1");
     set(&store, 2, scope(1, 2), b"b", b"22");
     store.durable(CommitSeq(3));
     let (view, commit) = store.engine().freeze().expect("works");
-    snapshot::write(&*view, commit, "n0").expect("packs")
+    let mut objects = packed(&*view, commit, "n0");
+    assert_eq!(objects.len(), 1);
+    objects.remove(0)
 }
 
 #[test]
-fn golden_bytes_of_version_1() {
+fn golden_bytes_of_version_2() {
     let bytes = small();
     #[rustfmt::skip]
     let header = [
-        b't', b'm', b's', b't', b'a', b't', b'e', 0,  1, 0,  2, 0,  1, 0, 0, 0,
+        b't', b'm', b's', b't', b'a', b't', b'e', 0,  2, 0,  2, 0,  1, 0, 0, 0,
         3, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0, 0, 0, 0, 0,  41, 0, 0, 0, 0, 0, 0, 0,
         b'n', b'0',
     ];
@@ -152,15 +280,18 @@ fn every_flipped_bit_and_every_cut_is_refused_and_nothing_is_lost() {
         for bit in 0..8 {
             let mut bad = bytes.to_vec();
             bad[at] ^= 1 << bit;
-            let refusal = store.restore(bad.into()).expect_err("refused");
+            let refusal = restored(&store, None, vec![bad.into()]).expect_err("refused");
             assert!(
                 refusal.detail.starts_with("state snapshot, byte "),
                 "{refusal}"
             );
         }
-        assert!(store.restore(bytes.slice(..at)).is_err(), "cut at {at}");
+        let cut = bytes.slice(..at);
+        assert!(restored(&store, None, vec![cut]).is_err(), "cut at {at}");
     }
-    assert!(store.restore([&bytes[..], b"x"].concat().into()).is_err());
+    let longer = [&bytes[..], b"x"].concat().into();
+    assert!(restored(&store, None, vec![longer]).is_err());
     assert_eq!(store.get(scope(5, 0), 0, b"mine"), Ok(Some("1".into())));
-    assert_eq!(store.restore(bytes).expect("good"), CommitSeq(3));
+    let good = restored(&store, None, vec![bytes]);
+    assert_eq!(good.expect("good"), CommitSeq(3));
 }

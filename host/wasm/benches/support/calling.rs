@@ -32,6 +32,7 @@ pub(crate) fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
 
 pub(crate) fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
     packer.begin(0);
+    packer.expect(rows.len(), 0, false);
     for row in 0..rows.len() {
         let event = Event {
             offset: row as u64,

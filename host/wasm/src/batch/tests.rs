@@ -182,6 +182,8 @@ proptest! {
         events in proptest::collection::vec((row(), 0u32..4), 0..20),
         state in (0usize..4).prop_flat_map(|slots| proptest::collection::vec(
             proptest::collection::vec(proptest::option::of(bytes(12)), slots), 0..5)),
+        expected in proptest::option::of((0usize..20, 0usize..5, any::<bool>())),
+        exactly in any::<bool>(),
     ) {
         let slots = state.first().map_or(0, Vec::len);
         let state: Vec<Cells> = if slots == 0 { Vec::new() } else { state };
@@ -192,6 +194,11 @@ proptest! {
         }
         let mut packer = BatchPacker::default();
         packer.begin(slots);
+        match expected {
+            Some(_) if exactly => packer.expect(events.len(), state.len(), false),
+            Some((events, keys, clocked)) => packer.expect(events, keys, clocked),
+            None => {}
+        }
         for (i, ((_, _, _, _, offset, ingest), key)) in events.iter().enumerate() {
             packer.push(&event(&rows, i, *offset, *ingest), *key);
         }

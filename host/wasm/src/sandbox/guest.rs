@@ -2,6 +2,7 @@
 
 use super::engine::TABLE_ELEMENTS;
 use super::wasi::Surroundings;
+use std::str::FromStr;
 use std::sync::Arc;
 use tidemill_types::ByteSize;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
@@ -39,6 +40,41 @@ pub enum LogLevel {
     #[component(name = "error")]
     Error,
 }
+
+impl LogLevel {
+    /// All, the finest first.
+    pub const ALL: [Self; 5] = [
+        Self::Trace,
+        Self::Debug,
+        Self::Info,
+        Self::Warn,
+        Self::Error,
+    ];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = NoLevel;
+
+    fn from_str(text: &str) -> Result<Self, NoLevel> {
+        let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
+        found.ok_or(NoLevel)
+    }
+}
+
+/// A text is none of the levels' names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoLevel;
 
 /// A line a function logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
