@@ -3,9 +3,9 @@
 use crate::repository;
 use serde_json::Value;
 
-/// The agreed cases of the log's areas: area, what ids begin with, the numbers of the first order, those
+/// The agreed cases of the log's and the functions' areas: area, what ids begin with, the numbers of the first order, those
 /// of the second.
-const AGREED: [(&str, &str, &[u8], &[u8]); 8] = [
+const AGREED: [(&str, &str, &[u8], &[u8]); 15] = [
     ("log", "S-LOG-", &[1, 3], &[2]),
     ("producer", "S-PRD-", &[1, 3, 4], &[2]),
     ("compaction", "S-CMP-", &[1, 2, 3, 4], &[]),
@@ -14,10 +14,17 @@ const AGREED: [(&str, &str, &[u8], &[u8]); 8] = [
     ("storage", "SX-", &[21, 22], &[]),
     ("crash", "SX-", &[23, 24], &[]),
     ("admin", "SX-", &[20], &[]),
+    ("transactions", "S-TXN-", &[1, 2], &[3]),
+    ("determinism", "S-DET-", &[1], &[]),
+    ("timers", "S-TMR-", &[1, 2, 3], &[]),
+    ("state_ttl", "S-TMR-", &[4], &[]),
+    ("event_sourcing", "S-EVS-", &[1], &[2]),
+    ("sandbox", "SX-", &[12, 13, 14, 15, 17, 18], &[]),
+    ("deploy", "SX-", &[9, 10, 11, 19], &[16]),
 ];
 
 #[test]
-fn every_agreed_case_of_the_log_is_tested() {
+fn every_agreed_case_is_tested() {
     let text = |file: &str| {
         let path = repository().join(file);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"))

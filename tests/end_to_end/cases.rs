@@ -1,4 +1,4 @@
-//! Behaviour cases as data, over HTTP against the real program: `tests/cases/log.json`.
+//! Behaviour cases as data, over HTTP against the real program: `tests/cases/log.json` and `functions.json`.
 //!
 //! A case has a topic called after it (`$t`) with the settings it names, and steps. A step is one of
 //!
@@ -29,7 +29,16 @@ const SOON: [(&str, &str); 6] = [
 
 #[test]
 fn the_log_behaves_as_its_cases_say() {
-    let file = repository().join("tests/cases/log.json");
+    behaves("tests/cases/log.json");
+}
+
+#[test]
+fn functions_behave_as_their_cases_say() {
+    behaves("tests/cases/functions.json");
+}
+
+fn behaves(file: &str) {
+    let file = repository().join(file);
     let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut host = Host::start(dir.path(), &SOON);

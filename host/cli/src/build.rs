@@ -11,11 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use wit_component::{ComponentEncoder, DecodedWasm};
 
+/// What functions are built for unless their manifest says otherwise.
 const TARGET: &str = "wasm32-unknown-unknown";
+/// For functions whose dependencies want clocks or random numbers of a system.
+const WASI: &str = "wasm32-wasip2";
 
 /// Build a function into a component.
 ///
 /// Runs `cargo build --release` for WebAssembly and makes a component out of the result. The target is added by rustup where it is missing.
+/// A crate that needs the clock or the random numbers of a standard library says `target = "wasm32-wasip2"` under `[package.metadata.tidemill]`.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  tidemill build ./carrier-delays")]
 pub(crate) struct Build {
@@ -101,8 +105,11 @@ pub(crate) fn test(args: &Test) -> Result<()> {
 /// Builds the function or functions in a directory. Cargo's own words go to standard error.
 pub(crate) fn build(dir: &Path) -> Result<Vec<Built>> {
     let dir = crate_dir(dir)?;
-    ensure_target(dir)?;
-    let artefacts = compile(dir)?;
+    let mut artefacts = Vec::new();
+    for (target, packages) in targets(dir)? {
+        ensure_target(dir, target)?;
+        artefacts.extend(compile(dir, target, &packages)?);
+    }
     if artefacts.is_empty() {
         return Err(Failure::failed("no-function", format!("{} builds no WebAssembly library", dir.display()))
             .hint("Cargo.toml needs [lib] crate-type = [\"cdylib\", \"rlib\"]; `tidemill new` makes a crate that has it"));
@@ -155,16 +162,82 @@ struct Artefact {
     module: PathBuf,
 }
 
-fn compile(dir: &Path) -> Result<Vec<Artefact>> {
+/// What cargo says of a workspace, as far as it matters.
+#[derive(Deserialize)]
+struct Workspace {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: PathBuf,
+    #[serde(default)]
+    metadata: Value,
+}
+
+/// Targets to build for, and which packages for each; none named: all that cargo builds by itself.
+fn targets(dir: &Path) -> Result<Vec<(&'static str, Vec<String>)>> {
+    let output = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| no_cargo(&error))?;
+    if !output.status.success() {
+        let what = format!("cargo could not read {}", dir.join("Cargo.toml").display());
+        return Err(Failure::failed("build-failed", what));
+    }
+    let workspace: Workspace = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Failure::failed("build-failed", format!("cargo's metadata: {error}")))?;
+    let own = std::fs::canonicalize(dir.join("Cargo.toml"))?;
+    chosen(&workspace.packages, &own)
+}
+
+fn chosen(packages: &[Package], own: &Path) -> Result<Vec<(&'static str, Vec<String>)>> {
+    let here = packages.iter().find(|package| package.manifest_path == own);
+    let built: Vec<&Package> = match here {
+        Some(package) => vec![package],
+        None => packages.iter().collect(),
+    };
+    let (mut plain, mut wasi) = (Vec::new(), Vec::new());
+    for package in built {
+        match &package.metadata["tidemill"]["target"] {
+            Value::Null => plain.push(package.name.clone()),
+            target if *target == TARGET => plain.push(package.name.clone()),
+            target if *target == WASI => wasi.push(package.name.clone()),
+            other => {
+                let what = format!(
+                    "{}: package.metadata.tidemill.target is {other}",
+                    package.name
+                );
+                return Err(Failure::failed("unknown-target", what)
+                    .hint(format!("functions are built for {TARGET} or {WASI}")));
+            }
+        }
+    }
+    if wasi.is_empty() {
+        return Ok(vec![(TARGET, Vec::new())]);
+    }
+    let both = [(TARGET, plain), (WASI, wasi)];
+    let some = both
+        .into_iter()
+        .filter(|(_, packages)| !packages.is_empty());
+    Ok(some.collect())
+}
+
+fn compile(dir: &Path, target: &str, packages: &[String]) -> Result<Vec<Artefact>> {
     let mut child = cargo()
         .args([
             "build",
             "--release",
             "--target",
-            TARGET,
+            target,
             "--message-format",
             "json-render-diagnostics",
         ])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -231,7 +304,7 @@ fn encode(module: &[u8]) -> Result<Vec<u8>> {
         .and_then(|mut encoder| encoder.encode());
     encoded.map_err(|error| {
         Failure::failed("no-component", format!("cannot make a component: {error:#}"))
-            .hint("a function is a `fn` under #[tidemill::function]; it can use no crate that needs a browser or WASI")
+            .hint("a function is a `fn` under #[tidemill::function]; it can use no crate that needs a browser; one that needs a clock or random numbers wants target = \"wasm32-wasip2\" under [package.metadata.tidemill]")
     })
 }
 
@@ -259,28 +332,28 @@ fn imports(component: &[u8]) -> Result<Vec<String>> {
 }
 
 /// Makes sure that the compiler has WebAssembly's standard library.
-fn ensure_target(dir: &Path) -> Result<()> {
-    if has_target(dir) {
+fn ensure_target(dir: &Path, target: &str) -> Result<()> {
+    if has_target(dir, target) {
         return Ok(());
     }
-    print::note(&format!("adding the target {TARGET} by rustup"));
+    print::note(&format!("adding the target {target} by rustup"));
     let added = Command::new("rustup")
-        .args(["target", "add", TARGET])
+        .args(["target", "add", target])
         .current_dir(dir)
         .stdout(Stdio::null())
         .status();
     match added {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Failure::failed("no-target", format!("rustup could not add the target {TARGET}"))
-            .hint(format!("try `rustup target add {TARGET}` by hand; it needs the network once"))),
-        Err(_) => Err(Failure::failed("no-target", format!("the Rust compiler has no target {TARGET}, and there is no rustup to add it"))
-            .hint(format!("install the package of your system that brings Rust's standard library for {TARGET}, or Rust by rustup"))),
+        Ok(_) => Err(Failure::failed("no-target", format!("rustup could not add the target {target}"))
+            .hint(format!("try `rustup target add {target}` by hand; it needs the network once"))),
+        Err(_) => Err(Failure::failed("no-target", format!("the Rust compiler has no target {target}, and there is no rustup to add it"))
+            .hint(format!("install the package of your system that brings Rust's standard library for {target}, or Rust by rustup"))),
     }
 }
 
-fn has_target(dir: &Path) -> bool {
+fn has_target(dir: &Path, target: &str) -> bool {
     let asked = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", TARGET])
+        .args(["--print", "target-libdir", "--target", target])
         .current_dir(dir)
         .stderr(Stdio::null())
         .output();
@@ -317,6 +390,38 @@ mod tests {
             None
         );
         assert_eq!(artefact("warning: something"), None);
+    }
+
+    #[test]
+    fn each_crate_says_what_it_is_built_for() {
+        let package = |name: &str, metadata: Value| Package {
+            name: name.into(),
+            manifest_path: format!("/f/{name}/Cargo.toml").into(),
+            metadata,
+        };
+        let wasi = json!({"tidemill": {"target": WASI}});
+        let all = [
+            package("plain", Value::Null),
+            package("dated", wasi.clone()),
+            package("other", json!({"docs": {}})),
+        ];
+        let chosen = |own: &str| chosen(&all, Path::new(own)).expect("known targets");
+        assert_eq!(chosen("/f/plain/Cargo.toml"), [(TARGET, Vec::new())]);
+        assert_eq!(
+            chosen("/f/dated/Cargo.toml"),
+            [(WASI, vec!["dated".to_owned()])]
+        );
+        let both = [
+            (TARGET, vec!["plain".to_owned(), "other".to_owned()]),
+            (WASI, vec!["dated".to_owned()]),
+        ];
+        assert_eq!(chosen("/f/Cargo.toml"), both);
+        let odd = [package(
+            "odd",
+            json!({"tidemill": {"target": "wasm32-wasip1"}}),
+        )];
+        let failure = super::chosen(&odd, Path::new("/f/Cargo.toml")).expect_err("unknown");
+        assert_eq!(failure.code, "unknown-target");
     }
 
     #[test]

@@ -58,6 +58,17 @@ impl Deployment {
     }
 }
 
+/// The manifest as a component's tasks follow it: one event at a time where each has to be alone.
+pub(crate) fn followed(component: &Component, manifest: Manifest) -> Manifest {
+    match component.is_alone() {
+        true => Manifest {
+            batch_events: 1,
+            ..manifest
+        },
+        false => manifest,
+    }
+}
+
 /// What one call may use.
 pub(crate) fn limits(manifest: &Manifest) -> CallLimits {
     CallLimits {

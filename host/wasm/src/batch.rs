@@ -65,6 +65,22 @@ pub struct BatchPacker {
     packed: Vec<u8>,
 }
 
+/// Offset and ingest time of a packed batch's first event; `None`: it has none.
+pub(crate) fn first(batch: &[u8]) -> Option<(u64, i64)> {
+    let word = |at: usize| {
+        let bytes = batch.get(at..at.checked_add(4)?)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let long =
+        |at: usize| -> Option<[u8; 8]> { batch.get(at..at.checked_add(8)?)?.try_into().ok() };
+    let (count, offsets_at, ingest_at) = (word(4)?, word(16)?, word(20)?);
+    (count > 0).then_some(())?;
+    Some((
+        u64::from_le_bytes(long(offsets_at)?),
+        i64::from_le_bytes(long(ingest_at)?),
+    ))
+}
+
 impl BatchPacker {
     /// Starts a batch for a function with `slots` declared slots.
     pub fn begin(&mut self, slots: usize) {

@@ -6,6 +6,7 @@ mod check;
 mod engine;
 mod guest;
 mod instance;
+mod wasi;
 
 pub use guest::{HostServices, LogLevel, LogLine, MapScan, NoLevel, Stateless};
 pub use instance::{Call, CallLimits, Failure, FailureKind, Instance};
@@ -80,7 +81,7 @@ impl Sandbox {
     }
 
     /// Checks a component (is one, exports the world's functions with the right types, imports nothing
-    /// but `tidemill:function`) and compiles it, or takes the compiled form from the cache. Blocks for
+    /// but `tidemill:function` and what of WASI is served) and compiles it, or takes the compiled form from the cache. Blocks for
     /// as long as compilation takes; call it off the request path.
     ///
     /// # Errors
@@ -206,6 +207,13 @@ impl Component {
     /// module in it.
     pub fn manifest(&self) -> Option<&str> {
         self.inner.inspected.manifest.as_deref()
+    }
+
+    /// Whether each event has to be called alone, on an instance that handled nothing before: the component
+    /// can ask WASI for the time or for random numbers, and what a standard library makes of them may
+    /// outlast an event.
+    pub fn is_alone(&self) -> bool {
+        wasi::is_alone(&self.inner.inspected.imports)
     }
 
     /// Interfaces it imports, with versions.

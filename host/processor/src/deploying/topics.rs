@@ -2,7 +2,7 @@
 
 use super::check::Checked;
 use crate::Manifest;
-use crate::deployment::{Deployment, by_key_topic, dead_letter_topic};
+use crate::deployment::{Deployment, by_key_topic, dead_letter_topic, followed};
 use crate::processor::Inner;
 use crate::record::{Record, component_path};
 use crate::stored::Slots;
@@ -47,7 +47,7 @@ pub(super) async fn make(
         slots: Slots::new(record, &manifest),
         usage: usage(by_key.as_ref().unwrap_or(&input)),
         pages: Arc::default(),
-        manifest,
+        manifest: followed(&component, manifest),
         component,
         input,
         by_key,
@@ -96,16 +96,17 @@ pub(crate) async fn take_up(
         Some(_) => Some(find(&by_key_topic(record.owner(&manifest.name)))?),
         None => None,
     };
+    let allowed = Manifest {
+        limits: inner.settings.maxima.clamp(&manifest.limits),
+        ..manifest.clone()
+    };
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
         owner: record.owner(&manifest.name).clone(),
         version: record.version,
         slots: Slots::new(record, manifest),
-        manifest: Manifest {
-            limits: inner.settings.maxima.clamp(&manifest.limits),
-            ..manifest.clone()
-        },
+        manifest: followed(&component, allowed),
         component,
         usage: usage(by_key.as_ref().unwrap_or(&input)),
         pages: Arc::default(),

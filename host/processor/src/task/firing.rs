@@ -80,6 +80,11 @@ impl Task {
         let until = processing.map_or(i64::MIN, |time| time.micros());
         let most = self.deployment.manifest.batch_events;
         let (clock, turns) = timers.due(watermark, until, most, self.parked())?;
+        // Whether the next event was there already makes no difference to what comes before it.
+        let processing = match clock {
+            Clock::Event => self.note.processing,
+            Clock::Processing => processing,
+        };
         let rows = match self.rows_of(&turns) {
             Ok(Ok(rows)) => rows,
             Ok(Err(wait)) => return Some(Turned::Wait(wait)),

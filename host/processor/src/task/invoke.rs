@@ -7,7 +7,7 @@ use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
 use crate::function_log::FunctionLogLine;
-use crate::instances::Room;
+use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
 use crate::manifest::SlotKind;
 use crate::note::Note;
@@ -21,6 +21,7 @@ use crate::usage::size;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::{Error, Result};
@@ -329,8 +330,12 @@ impl Task {
         self.meter
             .called(self.parts.clock.elapsed().saturating_sub(begun));
         let lines = instance.take_log();
-        if answer.is_err() {
+        if answer.is_err() || deployment.component.is_alone() {
+            let used = pages(instance.memory());
+            deployment.pages.fetch_max(used, Ordering::Relaxed);
             self.guest.instance = None;
+        }
+        if answer.is_err() {
             self.meter.restarted();
         }
         let is_short = |failure: &Failure| failure.kind == FailureKind::Short;

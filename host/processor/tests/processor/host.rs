@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tidemill_env::files::Disk;
+use tidemill_env::files::{Disk, Files};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
@@ -28,7 +28,7 @@ pub(crate) fn scripted() -> Vec<u8> {
 }
 
 /// One engine for all tests, as in a process.
-fn sandbox() -> Sandbox {
+pub(crate) fn sandbox() -> Sandbox {
     static ENGINE: OnceLock<Sandbox> = OnceLock::new();
     let settings = tidemill_wasm::Settings {
         cache_dir: None,
@@ -46,6 +46,15 @@ pub(crate) fn usual() -> Settings {
         threads: 2,
         ..Settings::default()
     }
+}
+
+/// What a host stands on.
+pub(crate) struct Ground {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) objects: Objects,
+    pub(crate) random: Random,
+    /// For state, half of it waiting to be written back.
+    pub(crate) memory: ByteSize,
 }
 
 pub(crate) struct Host {
@@ -109,11 +118,31 @@ impl Host {
         functions: Settings,
         change: impl FnOnce(&mut tidemill_log::Settings),
     ) -> Result<Self> {
-        let metrics = Metrics::default();
-        let (clock, random) = (Clock::system(), Random::seeded(7));
         let folder = dir.join("objects");
         std::fs::create_dir_all(&folder).expect("a folder for objects");
-        let objects = Objects::open(folder.to_str().expect("UTF-8"), &[])?;
+        let ground = Ground {
+            files: Arc::new(Disk),
+            objects: Objects::open(folder.to_str().expect("UTF-8"), &[])?,
+            random: Random::seeded(7),
+            memory,
+        };
+        Self::open_on(dir, ground, functions, change).await
+    }
+
+    /// On another disk and another object storage; `dir` is where state lies.
+    pub(crate) async fn open_on(
+        dir: &Path,
+        ground: Ground,
+        functions: Settings,
+        change: impl FnOnce(&mut tidemill_log::Settings),
+    ) -> Result<Self> {
+        let Ground {
+            files,
+            objects,
+            random,
+            memory,
+        } = ground;
+        let (metrics, clock) = (Metrics::default(), Clock::system());
         let state = tidemill_state::Settings {
             dir: dir.join("state"),
             memory_bytes: memory,
@@ -130,7 +159,7 @@ impl Host {
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());
         let log = Log::open(
             settings,
-            Arc::new(Disk),
+            files,
             objects.clone(),
             clock.clone(),
             random.clone(),

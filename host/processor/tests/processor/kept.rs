@@ -98,7 +98,7 @@ async fn cases_of_state_and_time() {
     host.close().await;
 }
 
-fn nothing_left(report: &FunctionReport) -> bool {
+pub(crate) fn nothing_left(report: &FunctionReport) -> bool {
     let mut tasks = report.tasks.iter();
     tasks.all(|task| task.lag == 0 && task.timers == Some(0))
 }
@@ -107,7 +107,7 @@ const ROUNDS: u64 = 10;
 const PARTITIONS: u32 = 2;
 
 /// Requests that come to the same wherever and whenever they are handled.
-fn asks(random: &Random, time: i64, depth: u32) -> Vec<Ask> {
+pub(crate) fn asks(random: &Random, time: i64, depth: u32) -> Vec<Ask> {
     let pick = |list: &[&str]| {
         let at = random.below(list.len() as u64);
         list[usize::try_from(at).expect("small")].to_owned()

@@ -12,10 +12,12 @@ mod component;
 #[path = "../../../../tests/guests/built.rs"]
 mod built;
 
+mod bank;
 mod batches;
 mod by_key;
 mod crash;
 mod delivery;
+mod deploys;
 mod failures;
 mod host;
 mod keeping;
@@ -26,6 +28,7 @@ mod limits;
 mod logs;
 mod many;
 mod parking;
+mod rebatching;
 mod replays;
 mod schemas;
 mod shadows;

@@ -57,7 +57,7 @@ pub(crate) async fn finished(host: &Host, name: &str, id: u64) -> Outcome {
     panic!("it never ends");
 }
 
-async fn verified(host: &Host, name: &str) -> Verified {
+pub(crate) async fn verified(host: &Host, name: &str) -> Verified {
     match outcome(host, name, whole(ReplayMode::Verify)).await {
         Outcome::Verified(verified) => *verified,
         other => panic!("{other:?}"),

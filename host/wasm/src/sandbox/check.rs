@@ -1,5 +1,6 @@
 //! What a component must be before it is compiled: read from its bytes and its types, without running it.
 
+use super::wasi;
 use tidemill_types::{ByteSize, Error, Result, limits};
 use wasmparser::{ComponentExternalKind, ComponentTypeRef, Parser, Payload, TypeBounds};
 use wasmtime::Engine;
@@ -10,6 +11,8 @@ use wasmtime::component::types::{ComponentItem, Type};
 const PACKAGE: &str = "tidemill:function/";
 /// Its version that this host speaks.
 const VERSION: &str = "@0.1.0";
+/// What imports of WASI begin with.
+pub(super) const WASI: &str = "wasi:";
 /// The export that handles batches.
 pub(super) const ON_BATCH: &str = "on-batch";
 /// The custom section the manifest travels in.
@@ -151,14 +154,19 @@ fn check_import(name: &str) -> Result<()> {
     {
         return Ok(());
     }
-    let why = if name.starts_with("wasi:") {
-        "functions have no WASI; such imports come from building for wasm32-wasip2, `tidemill build` builds for wasm32-unknown-unknown".into()
+    let why = if name.starts_with(WASI) {
+        match wasi::refusal(name) {
+            None => return Ok(()),
+            Some(why) => why,
+        }
     } else if name.starts_with(PACKAGE) {
         format!(
             "this host offers `{PACKAGE}host{VERSION}`; build the function with a `tidemill` crate of this host's version"
         )
     } else {
-        format!("a function may import `{PACKAGE}host{VERSION}` and nothing else")
+        format!(
+            "a function may import `{PACKAGE}host{VERSION}` and nothing else but what a standard library needs of WASI"
+        )
     };
     Err(refuse("forbidden import", format_args!("`{name}`: {why}")))
 }

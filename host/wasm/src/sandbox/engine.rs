@@ -1,6 +1,7 @@
 //! The engines, what they link to guests, and the ticks that deadlines are counted in.
 
 use super::guest::{self, Guest};
+use super::wasi;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -75,7 +76,10 @@ impl Engines {
         allocator: Allocator,
         component: &Component,
     ) -> Result<InstancePre<Guest>> {
-        self.side(allocator).linker.instantiate_pre(component)
+        let Side { engine, linker } = self.side(allocator);
+        let mut linker = linker.clone();
+        wasi::add(&mut linker, engine, component)?;
+        linker.instantiate_pre(component)
     }
 
     pub(super) fn ticks(&self) -> Arc<Ticks> {

@@ -1,6 +1,7 @@
 //! What the host holds for one instance and what the guest may ask of it.
 
 use super::engine::TABLE_ELEMENTS;
+use super::wasi::Surroundings;
 use std::str::FromStr;
 use std::sync::Arc;
 use tidemill_types::ByteSize;
@@ -152,6 +153,7 @@ pub(super) struct Guest {
     pub(super) services: Arc<dyn HostServices>,
     pub(super) log: Log,
     pub(super) memory: MemoryLimit,
+    pub(super) outer: Surroundings,
 }
 
 /// The imports of the contract's world.
@@ -241,6 +243,14 @@ pub(super) struct Log {
 impl Log {
     fn is_full(&self) -> bool {
         self.lines.len() >= LOG_LINES || self.bytes >= LOG_BYTES
+    }
+
+    /// Adds a line, or counts it as dropped.
+    pub(super) fn add(&mut self, line: LogLine) {
+        match self.is_full() {
+            true => self.dropped += 1,
+            false => self.push(line),
+        }
     }
 
     fn push(&mut self, line: LogLine) {

@@ -3,6 +3,8 @@
 use super::check::ON_BATCH;
 use super::engine::Ticks;
 use super::guest::{Guest, HostServices, Log, LogLine, MemoryLimit};
+use super::wasi::{self, Surroundings};
+use crate::batch;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +99,7 @@ impl Instance {
             services,
             log: Log::default(),
             memory: MemoryLimit::new(limits.memory, granted),
+            outer: Surroundings::default(),
         };
         let mut store = Store::new(component.engine(), guest);
         store.limiter(|guest| &mut guest.memory);
@@ -139,6 +142,9 @@ impl Instance {
     fn call(&mut self, call: Call, events: &[u8]) -> Result<Vec<u8>, Failure> {
         self.store
             .set_epoch_deadline(Ticks::in_deadline(self.limits.deadline));
+        if let Some(first) = batch::first(events) {
+            self.store.data_mut().outer.begin(call.seed, first);
+        }
         let memory = &mut self.store.data_mut().memory;
         (memory.refused, memory.short) = (false, false);
         let answer = self
@@ -175,6 +181,7 @@ impl Instance {
 
     /// Lines logged since the last time this was asked.
     pub fn take_log(&mut self) -> Vec<LogLine> {
+        wasi::print(self.store.data_mut(), true);
         self.store.data_mut().log.take()
     }
 }

@@ -11,12 +11,14 @@ mod built;
 #[path = "../../../../tests/guests/component.rs"]
 mod component;
 
+mod alike;
 mod cache;
 mod calls;
 mod hostile;
 mod refused;
 mod rogue;
 mod services;
+mod standard;
 
 use std::sync::Arc;
 use std::time::Duration;

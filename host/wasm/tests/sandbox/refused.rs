@@ -116,16 +116,26 @@ fn imports_of_others() {
         .expect("a module");
         component::of_world(&wit(name, package), "w", &module)
     };
-    let wasi = import("wasi:random/random@0.2.6", "wasi:random@0.2.6");
-    refuses(
-        &wasi,
-        "forbidden import",
-        &[
-            "`wasi:random/random@0.2.6`",
-            "wasm32-wasip2",
-            "tidemill build",
-        ],
-    );
+    for (name, package, words) in [
+        (
+            "wasi:sockets/tcp@0.2.6",
+            "wasi:sockets@0.2.6",
+            "functions have no network",
+        ),
+        (
+            "wasi:random/random@0.3.0",
+            "wasi:random@0.3.0",
+            "this host serves WASI 0.2",
+        ),
+        (
+            "wasi:keyvalue/store@0.2.0",
+            "wasi:keyvalue@0.2.0",
+            "no such surroundings",
+        ),
+    ] {
+        let wasi = import(name, package);
+        refuses(&wasi, "forbidden import", &[&format!("`{name}`"), words]);
+    }
     let later = import("tidemill:function/host@0.9.0", "tidemill:function@0.9.0");
     refuses(
         &later,

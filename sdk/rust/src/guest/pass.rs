@@ -90,6 +90,10 @@ impl Running<'_> {
         }
         self.at.set(Some(index));
         log::at_event(index);
+        #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+        if let Err(why) = super::hashing::set_back() {
+            log::line(log::Level::Warn, format_args!("{why}"));
+        }
         let mark = self.instance.answer.borrow().mark();
         let handled = handle();
         self.at.set(None);

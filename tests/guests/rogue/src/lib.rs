@@ -7,6 +7,7 @@
 //! | `hog` | allocates until it gets no more | `memory` |
 //! | `deep` | recurses without end | `trap` |
 //! | `flood` | emits 2 MiB | `output-limit`, if the limit is lower |
+//! | `million` | emits a million events of nothing | `output-limit`, if the limit is lower |
 //! | `skip`, `dead`, `fatal` | the outcome of that name | that outcome |
 //! | anything else | nothing bad | the event again, in `out` |
 //!
@@ -41,6 +42,11 @@ pub fn rogue(event: Event<Bytes>, out: Output<Bytes>) -> Result<()> {
         let kilobyte = [b'x'; 1024];
         for _ in 0..2048 {
             out.emit(event.key, Bytes(&kilobyte))?;
+        }
+    }
+    if asks("million") {
+        for _ in 0..1_000_000 {
+            out.emit(event.key, Bytes(b""))?;
         }
     }
     if asks("skip") {
