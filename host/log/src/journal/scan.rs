@@ -94,7 +94,7 @@ fn while_reading<T>(
                 .join()
                 .unwrap_or_else(|_| Err(Error::internal("reading the journal panicked"))),
             Some(Err(error)) => Err(Error::unavailable(
-                "no-thread",
+                "unavailable",
                 format!("no thread can be started to read the journal: {error}"),
             )),
         };

@@ -261,7 +261,7 @@ impl Beginning {
             deployment: Some(Arc::new(deployment)),
             broken: None,
             tasks: Vec::new(),
-            lines: Arc::new(FunctionLog::new(&inner.parts.keeper, &name)),
+            lines: Arc::new(FunctionLog::new(&inner.parts.keeper, name)),
         });
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use crate::host::{Ground, Host, process, sandbox, usual};
 use crate::kept::nothing_left;
-use bank::Order;
+use guest::Order;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use tidemill_wasm::Component;
 
 #[path = "../../../../tests/guests/bank/src/lib.rs"]
 #[expect(unreachable_pub, reason = "it is a crate of its own, too")]
-mod bank;
+mod guest;
 
 const LIVES: u64 = 5;
 const STEPS: u64 = 6;

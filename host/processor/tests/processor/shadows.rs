@@ -177,7 +177,7 @@ async fn the_same_version_beside_itself_does_the_same() {
     host.send(
         "in",
         0,
-        &[(Some("w"), "c"), (Some("a"), "c"), (None, "dead")],
+        &[(Some("w"), "c"), (Some("a"), "c"), (Some("d"), "dead")],
     )
     .await;
     for name in ["f", "f.shadow"] {

@@ -75,7 +75,7 @@ pub fn bank(
             if *after == 0 {
                 credits.emit(&to, Order::Get { id, amount })?;
             } else {
-                waiting.insert(&id, amount)?;
+                waiting.insert(id, amount)?;
                 let at = order.time + Duration::from_millis(*after);
                 timers.set_with(&id.to_string(), at, Due { id, to, amount })?;
             }
@@ -100,6 +100,6 @@ pub fn bank(
 #[tidemill::on_timer]
 fn due(timer: Timer<Due>, waiting: StateMap<u64, i64>, credits: Output<Order>) -> Result<()> {
     let Due { id, to, amount } = timer.payload;
-    waiting.remove(&id)?;
+    waiting.remove(id)?;
     credits.emit(&to, Order::Get { id, amount })
 }
