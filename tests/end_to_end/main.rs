@@ -8,6 +8,7 @@
 )]
 
 mod archive;
+mod bank;
 mod cases;
 mod crash;
 mod demo;
