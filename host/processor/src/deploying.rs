@@ -56,11 +56,18 @@ struct Wanted {
 /// # Errors
 /// See [`crate::Processor::deploy`].
 pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed> {
+    let wanted = sent(inner, deploy).await?;
+    let _admin = inner.admin.lock().await;
+    put(inner, wanted).await
+}
+
+/// What a request wants, its component compiled.
+async fn sent(inner: &Inner, deploy: Deploy) -> Result<Wanted> {
     let ends = ends(inner);
     let begun = inner.parts.clock.elapsed();
     let component = compile(inner, deploy.component.clone()).await?;
     let manifest = Manifest::resolve(component.manifest(), deploy.manifest.as_ref(), &deploy.name)?;
-    let wanted = Wanted {
+    Ok(Wanted {
         compiled_in: inner.parts.clock.elapsed().saturating_sub(begun),
         name: deploy.name,
         component,
@@ -72,9 +79,7 @@ pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deploye
         rollback_of: None,
         ends,
         dry_run: deploy.dry_run,
-    };
-    let _admin = inner.admin.lock().await;
-    put(inner, wanted).await
+    })
 }
 
 /// Goes back to an earlier version.

@@ -19,7 +19,7 @@ use tidemill_wasm::{BatchPacker, Instance};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What room is counted in: a page of WebAssembly.
-const PAGE: u64 = 64 << 10;
+pub(crate) const PAGE: u64 = 64 << 10;
 /// Looks at the shelf in one time that an instance may be idle.
 const LOOKS: u32 = 4;
 

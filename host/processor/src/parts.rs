@@ -9,9 +9,9 @@ use crate::replay::Aside;
 use std::sync::{Arc, PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
-use tidemill_log::{Draft, Log, Read, ReadLimit, Ticket};
+use tidemill_log::{Draft, Log, Read, ReadLimit, Ticket, Topic, TopicSettings};
 use tidemill_state::{Changes, Store};
-use tidemill_types::{Error, ErrorKind, PartitionId, Result};
+use tidemill_types::{Error, ErrorKind, PartitionId, Result, TopicName};
 use tidemill_wasm::Sandbox;
 
 /// The parts a processor was given, and its own.
@@ -101,6 +101,21 @@ impl Parts {
                 .unwrap_or_else(PoisonError::into_inner),
         );
         self.log.settled().await
+    }
+
+    /// The topic of a name, made with these settings where there is none.
+    ///
+    /// # Errors
+    /// As [`Log::create_topic`].
+    pub(crate) async fn topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+    ) -> Result<Arc<Topic>> {
+        match self.log.topic(name.as_str()) {
+            Some(topic) => Ok(topic),
+            None => Ok(self.log.create_topic(name, settings).await?.0),
+        }
     }
 
     /// Commits and waits until it is durable; waits for room where too much is in flight.

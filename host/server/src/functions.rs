@@ -23,7 +23,7 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tidemill_processor::{Deploy, KeepState, Start};
+use tidemill_processor::{Deploy, Deployed, KeepState, Start};
 use tidemill_types::{Error, FunctionName, Result, Timestamp};
 
 pub(crate) use invoke::{INVOKE_QUERY, invoke};
@@ -54,12 +54,7 @@ pub(crate) async fn deploy(
     let params = Params::read(query.as_deref(), PUT_QUERY)?;
     let name: FunctionName = name.parse()?;
     let start = params.parse_own("start", start_of)?;
-    let state = params
-        .one_of(
-            "state",
-            &[("keep", KeepState::Keep), ("reset", KeepState::Reset)],
-        )?
-        .unwrap_or(KeepState::Keep);
+    let state = state_of(&params)?;
     let dry_run = params.flag("dry_run")?;
     let beside = params.flag("shadow")?;
     let upload = upload::read(&app, request).await?;
@@ -73,10 +68,11 @@ pub(crate) async fn deploy(
         dry_run,
     };
     if beside {
-        let begun = match app.processor.deploy_shadow(deploy).await {
-            Err(error) if error.code != "function-not-found" => return Err(refused(error)),
-            other => found(&app, name.as_str(), other)?,
-        };
+        let begun = accepted(
+            &app,
+            name.as_str(),
+            app.processor.deploy_shadow(deploy).await,
+        )?;
         let report = app.processor.shadow(name.as_str()).await.ok();
         let mut shown = view::deployed(&begun, report.as_ref(), dry_run);
         shown["shadow_of"] = json!(name.as_str());
@@ -108,6 +104,28 @@ fn refused(error: Error) -> Box<Problem> {
     } else {
         problem
     })
+}
+
+/// What came of a request that names a function and, perhaps, topics.
+fn accepted<T>(app: &App, name: &str, result: Result<T>) -> Answer<T> {
+    match result {
+        Err(error) if error.code != "function-not-found" => Err(refused(error)),
+        other => found(app, name, other),
+    }
+}
+
+/// What a deployment does to state.
+fn state_of(params: &Params<'_>) -> Answer<KeepState> {
+    let choices = [("keep", KeepState::Keep), ("reset", KeepState::Reset)];
+    let state = params.one_of("state", &choices)?;
+    Ok(state.unwrap_or(KeepState::Keep))
+}
+
+/// A deployment under an existing name, as it is shown.
+async fn redeployed(app: &App, name: &str, deployed: &Deployed, dry_run: bool) -> Answer {
+    let report = app.processor.describe(name).await.ok();
+    let shown = view::deployed(deployed, report.as_ref(), dry_run);
+    Ok(json_answer(StatusCode::OK, &shown))
 }
 
 fn start_of(text: &str) -> Result<Start> {

@@ -44,13 +44,7 @@ impl Load {
 pub(super) async fn measure(dir: &Path, time: Duration, loads: &[Load]) -> Result<Value> {
     let mut rows = Vec::new();
     for (nth, load) in loads.iter().enumerate() {
-        print::note(&format!(
-            "  {}/{}: {}",
-            nth + 1,
-            loads.len(),
-            load.describe()
-        ));
-        let (host, dir) = fresh(dir, nth).await?;
+        let (host, dir) = fresh(dir, nth, loads).await?;
         rows.push(once(&host, TOPIC, time, *load).await?);
         host.kill();
         std::fs::remove_dir_all(dir)?;
@@ -62,13 +56,7 @@ pub(super) async fn measure(dir: &Path, time: Duration, loads: &[Load]) -> Resul
 pub(super) async fn single(dir: &Path, time: Duration, loads: &[Load]) -> Result<Value> {
     let mut rows = Vec::new();
     for (nth, load) in loads.iter().enumerate() {
-        print::note(&format!(
-            "  {}/{}: {}",
-            nth + 1,
-            loads.len(),
-            load.describe()
-        ));
-        let (host, dir) = fresh(dir, nth).await?;
+        let (host, dir) = fresh(dir, nth, loads).await?;
         let nothing = vec![get("/livez")];
         let bare = load::run(&host.address, nothing, load.connections.into(), time / 5).await?;
         let mut row = once(&host, TOPIC, time, *load).await?;
@@ -82,7 +70,10 @@ pub(super) async fn single(dir: &Path, time: Duration, loads: &[Load]) -> Result
     Ok(rows.into())
 }
 
-async fn fresh(dir: &Path, nth: usize) -> Result<(Host, PathBuf)> {
+/// A host for one of the loads, after a word on which it is.
+async fn fresh(dir: &Path, nth: usize, loads: &[Load]) -> Result<(Host, PathBuf)> {
+    let (number, all, what) = (nth + 1, loads.len(), loads[nth].describe());
+    print::note(&format!("  {number}/{all}: {what}"));
     let dir = dir.join(nth.to_string());
     std::fs::create_dir(&dir)?;
     let host = Host::start(&dir)?;

@@ -1,6 +1,6 @@
 //! A version put beside the one in force, and put in force from there.
 
-use super::{Wanted, check, compile, ends, fetch, plan, put, starting, topics};
+use super::{Wanted, check, ends, fetch, plan, put, sent, starting, topics};
 use crate::deployment::dead_letter_topic;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
@@ -44,23 +44,7 @@ pub(crate) async fn begin(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed
             "a shadow begins where the function stands; leave start out",
         ));
     }
-    let ends = ends(inner);
-    let begun = inner.parts.clock.elapsed();
-    let component = compile(inner, deploy.component.clone()).await?;
-    let manifest = Manifest::resolve(component.manifest(), deploy.manifest.as_ref(), &deploy.name)?;
-    let wanted = Wanted {
-        compiled_in: inner.parts.clock.elapsed().saturating_sub(begun),
-        name: deploy.name,
-        component,
-        size: deploy.component.len(),
-        bytes: Some(deploy.component),
-        manifest,
-        start: None,
-        state: deploy.state,
-        rollback_of: None,
-        ends,
-        dry_run: deploy.dry_run,
-    };
+    let wanted = sent(inner, deploy).await?;
     let _admin = inner.admin.lock().await;
     let (of, live) = inner.existing(wanted.name.as_str())?;
     shadow::is_none(&of, Some(&live))?;

@@ -28,14 +28,17 @@ pub(super) async fn make(
     for output in &manifest.outputs {
         let mut settings = like_input(output.format);
         settings.partitions = output.partitions.unwrap_or(settings.partitions);
-        outputs.push(topic(inner, &output.topic, settings).await?);
+        outputs.push(inner.parts.topic(&output.topic, settings).await?);
     }
     let dead_letters: TopicName = dead_letter_topic(&manifest.name).parse()?;
-    let dead_letters = topic(inner, &dead_letters, like_input(Format::Bytes)).await?;
+    let dead_letters = inner
+        .parts
+        .topic(&dead_letters, like_input(Format::Bytes))
+        .await?;
     let by_key = match manifest.inputs[0].key {
         Some(_) => {
             let name: TopicName = by_key_topic(record.owner(&manifest.name)).parse()?;
-            Some(topic(inner, &name, like_input(Format::Bytes)).await?)
+            Some(inner.parts.topic(&name, like_input(Format::Bytes)).await?)
         }
         None => None,
     };
@@ -59,18 +62,6 @@ pub(super) async fn make(
 /// How much is kept over the partitions of the topic whose keys it belongs to.
 fn usage(main: &Topic) -> Arc<Usage> {
     Arc::new(Usage::new(main.settings.partitions))
-}
-
-async fn topic(inner: &Inner, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>> {
-    match inner.parts.log.topic(name.as_str()) {
-        Some(topic) => Ok(topic),
-        None => inner
-            .parts
-            .log
-            .create_topic(name, settings)
-            .await
-            .map(|(topic, _)| topic),
-    }
 }
 
 /// Takes a function of the registry up again: its component from storage, its topics from the log.

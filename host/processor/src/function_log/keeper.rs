@@ -158,9 +158,6 @@ impl Keeper {
     /// The function's topic, made with its first line.
     async fn topic(&self, parts: &Parts, function: &FunctionName) -> Result<Arc<Topic>> {
         let name: TopicName = log_topic(function).parse()?;
-        if let Some(topic) = parts.log.topic(name.as_str()) {
-            return Ok(topic);
-        }
         let settings = TopicSettings {
             format: Format::Json,
             retention: Retention {
@@ -170,8 +167,7 @@ impl Keeper {
             },
             ..TopicSettings::default()
         };
-        let (topic, _) = parts.log.create_topic(&name, settings).await?;
-        Ok(topic)
+        parts.topic(&name, settings).await
     }
 }
 

@@ -2,13 +2,11 @@
 
 use super::Labels;
 use crate::function::Function;
+use crate::instances::PAGE;
 use crate::{FunctionReport, FunctionStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tidemill_env::metrics::{Family, Gauge, Metrics};
-
-/// Bytes of a page of linear memory.
-const PAGE_BYTES: u64 = 64 << 10;
 
 type Gauges = Family<Labels, Gauge>;
 
@@ -78,7 +76,7 @@ impl Seen {
             if let Some(deployment) = &function.deployment {
                 set(&all.state, deployment.usage.total());
                 let pages = deployment.pages.load(Ordering::Relaxed);
-                set(&all.memory, u64::from(pages) * PAGE_BYTES);
+                set(&all.memory, u64::from(pages) * PAGE);
             }
         }
     }

@@ -122,9 +122,7 @@ impl Inner {
     /// `function-not-found`.
     pub(crate) fn with<T>(&self, name: &str, look: impl FnOnce(&Function) -> T) -> Result<T> {
         let functions = self.lock();
-        let mut live = functions
-            .iter()
-            .filter(|(_, function)| function.record.standing != Standing::Deleted);
+        let mut live = live(&functions);
         if let Some((_, function)) = live.clone().find(|(known, _)| known.as_str() == name) {
             return Ok(look(function));
         }
@@ -153,10 +151,8 @@ impl Inner {
 
     /// Manifests of all functions that aren't deleted.
     pub(crate) fn manifests(&self) -> Vec<Manifest> {
-        self.lock()
-            .values()
-            .filter(|function| function.record.standing != Standing::Deleted)
-            .map(|function| function.manifest.clone())
+        live(&self.lock())
+            .map(|(_, function)| function.manifest.clone())
             .collect()
     }
 
@@ -168,9 +164,7 @@ impl Inner {
     /// Reports of all functions that aren't deleted.
     pub(crate) fn reports(&self) -> Vec<FunctionReport> {
         let functions = self.lock();
-        functions
-            .iter()
-            .filter(|(_, function)| function.record.standing != Standing::Deleted)
+        live(&functions)
             .map(|(name, function)| FunctionReport {
                 shadow: shadow::of(&functions, name).map(|(name, _)| name.clone()),
                 ..inspect::report(&self.parts, name, function)
@@ -188,12 +182,8 @@ impl Inner {
     /// Shows what metrics say of functions as they are now.
     pub(crate) fn observe(&self, seen: &Seen) {
         let functions = self.lock();
-        let live = functions
-            .iter()
-            .filter(|(_, function)| function.record.standing != Standing::Deleted);
-        seen.set(
-            live.map(|(name, function)| (inspect::report(&self.parts, name, function), function)),
-        );
+        let report = |(name, function)| (inspect::report(&self.parts, name, function), function);
+        seen.set(live(&functions).map(report));
     }
 
     /// Report of one function.
@@ -386,6 +376,13 @@ impl Inner {
             _ => Ok(()),
         }
     }
+}
+
+/// The functions that aren't deleted.
+fn live(functions: &Functions) -> impl Iterator<Item = (&FunctionName, &Function)> + Clone {
+    functions
+        .iter()
+        .filter(|(_, function)| function.record.standing != Standing::Deleted)
 }
 
 /// Puts functions whose tasks came to a stand on record as stopped, and parks their other tasks.

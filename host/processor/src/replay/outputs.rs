@@ -127,10 +127,7 @@ pub(crate) async fn side_topic(
         format: if json { Format::Json } else { Format::Bytes },
         ..TopicSettings::default()
     };
-    match live.log.topic(name.as_str()) {
-        Some(topic) => Ok(topic),
-        None => Ok(live.log.create_topic(&name, settings).await?.0),
-    }
+    live.topic(&name, settings).await
 }
 
 /// Puts what comes into a topic, each event with a header that says which topic it is for. Dead letters

@@ -1,6 +1,6 @@
 //! Replays of a function: begun, looked after, cancelled.
 
-use super::{found, refused};
+use super::{accepted, found};
 use crate::app::Shared;
 use crate::body::{json_answer, read_json};
 use crate::problem::{Answer, Problem};
@@ -70,10 +70,7 @@ pub(crate) async fn replay(
     if replay.mode == ReplayMode::Stream {
         return super::stream::answer(app, &name, replay).await;
     }
-    let begun = match app.processor.replay(&name, replay).await {
-        Err(error) if error.code != "function-not-found" => return Err(refused(error)),
-        other => found(&app, &name, other)?,
-    };
+    let begun = accepted(&app, &name, app.processor.replay(&name, replay).await)?;
     Ok(json_answer(StatusCode::ACCEPTED, &report(&begun)))
 }
 

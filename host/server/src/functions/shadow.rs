@@ -1,6 +1,6 @@
 //! The version that runs beside the one in force: looked at, compared, put in force, stopped.
 
-use super::{found, refused, replays, view};
+use super::{accepted, found, redeployed, replays, state_of, view};
 use crate::app::Shared;
 use crate::body::{json_answer, read_json};
 use crate::problem::Answer;
@@ -9,7 +9,6 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
-use tidemill_processor::KeepState;
 
 /// Query parameters of putting it in force.
 pub(crate) const PROMOTE_QUERY: &[&str] = &["state", "dry_run"];
@@ -45,20 +44,11 @@ pub(crate) async fn promote_shadow(
     RawQuery(query): RawQuery,
 ) -> Answer {
     let params = Params::read(query.as_deref(), PROMOTE_QUERY)?;
-    let state = params
-        .one_of(
-            "state",
-            &[("keep", KeepState::Keep), ("reset", KeepState::Reset)],
-        )?
-        .unwrap_or(KeepState::Keep);
+    let state = state_of(&params)?;
     let dry_run = params.flag("dry_run")?;
-    let deployed = match app.processor.promote_shadow(&name, state, dry_run).await {
-        Err(error) if error.code != "function-not-found" => return Err(refused(error)),
-        other => found(&app, &name, other)?,
-    };
-    let report = app.processor.describe(&name).await.ok();
-    let shown = view::deployed(&deployed, report.as_ref(), dry_run);
-    Ok(json_answer(StatusCode::OK, &shown))
+    let deployed = app.processor.promote_shadow(&name, state, dry_run).await;
+    let deployed = accepted(&app, &name, deployed)?;
+    redeployed(&app, &name, &deployed, dry_run).await
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! A replay whose outputs are the answer: one event a line as they come, and what it came to in the last.
 
-use super::{emitted, found, refused};
+use super::{accepted, emitted};
 use crate::app::App;
 use crate::problem::Answer;
 use axum::body::Body;
@@ -19,10 +19,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// Runs a replay for its outputs.
 pub(super) async fn answer(app: Arc<App>, name: &str, replay: Replay) -> Answer {
-    let coming = match app.processor.replay_stream(name, replay).await {
-        Err(error) if error.code != "function-not-found" => return Err(refused(error)),
-        other => found(&app, name, other)?,
-    };
+    let coming = app.processor.replay_stream(name, replay).await;
+    let coming = accepted(&app, name, coming)?;
     let lines = Lines {
         app,
         coming: Some(coming),

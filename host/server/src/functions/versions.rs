@@ -1,6 +1,6 @@
 //! Versions of a function, and going back to one.
 
-use super::{found, refused, view};
+use super::{accepted, found, redeployed, view};
 use crate::app::Shared;
 use crate::body::{json_answer, read_json};
 use crate::problem::{Answer, Problem};
@@ -56,11 +56,7 @@ pub(crate) async fn rollback(
         state,
         dry_run,
     };
-    let deployed = match app.processor.rollback(&name, rollback).await {
-        Err(error) if error.code != "function-not-found" => return Err(refused(error)),
-        other => found(&app, &name, other)?,
-    };
-    let report = app.processor.describe(&name).await.ok();
-    let shown = view::deployed(&deployed, report.as_ref(), dry_run);
-    Ok(json_answer(StatusCode::OK, &shown))
+    let deployed = app.processor.rollback(&name, rollback).await;
+    let deployed = accepted(&app, &name, deployed)?;
+    redeployed(&app, &name, &deployed, dry_run).await
 }

@@ -61,6 +61,10 @@ fn settings(dir: &Path) -> Settings {
     }
 }
 
+fn opened(dir: &tempfile::TempDir) -> Store {
+    Store::open(settings(dir.path()), &Metrics::default()).expect("opens")
+}
+
 #[tokio::test]
 async fn a_snapshot_goes_to_storage_and_back() {
     let objects = Objects::new(Arc::new(Bucket::default()));
@@ -68,7 +72,7 @@ async fn a_snapshot_goes_to_storage_and_back() {
         tempfile::tempdir().expect("folder"),
         tempfile::tempdir().expect("folder"),
     ];
-    let store = Store::open(settings(dirs[0].path()), &Metrics::default()).expect("opens");
+    let store = opened(&dirs[0]);
     for key in 0..5000u64 {
         set(
             &store,
@@ -93,7 +97,7 @@ async fn a_snapshot_goes_to_storage_and_back() {
     let refused = store.snapshot(&objects, "def").await.expect_err("exists");
     assert_eq!(refused.code, "object-exists");
 
-    let copy = Store::open(settings(dirs[1].path()), &Metrics::default()).expect("opens");
+    let copy = opened(&dirs[1]);
     assert_eq!(
         copy.restore(&objects, &path).await.expect("restores"),
         CommitSeq(4000)
@@ -125,7 +129,7 @@ async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
         tempfile::tempdir().expect("folder"),
         tempfile::tempdir().expect("folder"),
     ];
-    let store = Store::open(settings(dirs[0].path()), &Metrics::default()).expect("opens");
+    let store = opened(&dirs[0]);
     // Values that don't shrink much, so that all together are far more than what changes.
     let value = |key: u64| -> Vec<u8> {
         let mut seed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -176,7 +180,7 @@ async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
     // The index of the first one goes; its object is the second one's, too.
     store.retire(&objects, &first).await.expect("retired");
     assert_eq!(listed(&bucket).len(), 3);
-    let copy = Store::open(settings(dirs[1].path()), &Metrics::default()).expect("opens");
+    let copy = opened(&dirs[1]);
     assert_eq!(
         copy.restore(&objects, &second).await.expect("restores"),
         commit
@@ -226,7 +230,7 @@ async fn a_snapshot_of_one_object_from_before_there_were_indexes_is_taken() {
     let created = objects.create(path, bytes.into()).await.expect("created");
     assert_eq!(created, Created::Ours);
     let dir = tempfile::tempdir().expect("folder");
-    let store = Store::open(settings(dir.path()), &Metrics::default()).expect("opens");
+    let store = opened(&dir);
     let commit = store.restore(&objects, path).await.expect("restores");
     assert_eq!(commit, CommitSeq(3));
     assert_eq!(stored(store.engine()).len(), 2);
