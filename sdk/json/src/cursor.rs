@@ -57,6 +57,12 @@ impl<'t> Cursor<'t> {
         self.at += 1;
     }
 
+    /// Steps over some bytes.
+    #[inline]
+    pub(crate) fn skip_bytes(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
     /// The text between two places.
     #[inline]
     pub(crate) fn between(&self, from: usize, to: usize) -> Result<&'t str, Declined> {

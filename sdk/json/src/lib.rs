@@ -1,4 +1,4 @@
-//! JSON as functions and hosts read it: one fast pass, which declines whatever is out of the ordinary.
+//! JSON as functions and hosts read and write it: one fast pass, which declines whatever is out of the ordinary.
 //!
 //! A reader that declines isn't saying that the text is wrong. It hands back, and the caller reads the
 //! text again with a complete parser: for the values that come once in a million, and for the words about
@@ -24,9 +24,12 @@ mod cursor;
 mod number;
 mod read;
 mod word;
+mod write;
 
 pub use cursor::{Cursor, Declined, Name};
 pub use read::from_str;
+pub use word::text;
+pub use write::append;
 
 #[cfg(test)]
 mod tests;

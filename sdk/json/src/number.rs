@@ -1,6 +1,7 @@
 //! Numbers.
 
 use crate::cursor::{Cursor, Declined};
+use crate::word;
 
 /// A number as serde_json tells it to a type.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,8 +30,7 @@ pub(crate) fn read(at: &mut Cursor<'_>) -> Result<Number, Declined> {
         at.step();
     }
     let first = at.place();
-    let mut whole = 0_u64;
-    let digits = push_digits(at, &mut whole)?;
+    let (whole, digits) = digits(at)?;
     let leading_zero = at.bytes().get(first) == Some(&b'0');
     if digits > DIGITS || (leading_zero && digits > 1) {
         return Err(Declined);
@@ -45,22 +45,36 @@ pub(crate) fn read(at: &mut Cursor<'_>) -> Result<Number, Declined> {
     }
 }
 
-/// Appends the digits here to a number: how many there were. Beyond [`DIGITS`] the number means nothing.
-fn push_digits(at: &mut Cursor<'_>, number: &mut u64) -> Result<usize, Declined> {
+/// The digits here as a number, and how many there are. Beyond [`DIGITS`] the number means nothing.
+#[inline(always)]
+fn digits(at: &mut Cursor<'_>) -> Result<(u64, usize), Declined> {
     let from = at.place();
+    if let Some((few, digits)) = word::few_digits(at.bytes(), from) {
+        at.skip_bytes(digits);
+        return Ok((few, digits));
+    }
+    far_digits(at)
+}
+
+/// The same digit by digit.
+#[inline(never)]
+fn far_digits(at: &mut Cursor<'_>) -> Result<(u64, usize), Declined> {
+    let from = at.place();
+    let mut number = 0_u64;
     while let Some(digit @ b'0'..=b'9') = at.byte() {
-        *number = number
+        number = number
             .wrapping_mul(10)
             .wrapping_add(u64::from(digit - b'0'));
         at.step();
     }
     match at.place() - from {
         0 => Err(Declined),
-        digits => Ok(digits),
+        digits => Ok((number, digits)),
     }
 }
 
 /// A number with a fraction or an exponent whose whole part was passed.
+#[inline(never)]
 fn float(
     at: &mut Cursor<'_>,
     from: usize,

@@ -183,7 +183,7 @@ impl<'a, T: Deserialize<'a>> Payload<'a> for T {
 /// Reads JSON. Checked as a whole, UTF-8 costs far less than string by string; what the fast reader
 /// declines serde_json reads, and finds the words for what is wrong.
 pub(crate) fn read_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+    let text = tidemill_json::text(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
     tidemill_json::from_str(text)
         .or_else(|_| serde_json::from_str(text).map_err(|error| error.to_string()))
 }

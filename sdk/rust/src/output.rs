@@ -157,25 +157,29 @@ pub trait Emittable<T> {
     fn append(&self, out: &mut Vec<u8>) -> Result<(), String>;
 }
 
-fn append_json<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), String> {
-    serde_json::to_writer(out, value).map_err(|error| error.to_string())
+/// Writes JSON. What the fast writer declines serde_json writes, and finds the words for what is wrong.
+pub(crate) fn append_json<T: Serialize + ?Sized>(
+    value: &T,
+    out: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
+    tidemill_json::append(value, out).or_else(|_| serde_json::to_writer(out, value))
 }
 
 impl<T: Serialize> Emittable<T> for T {
     fn append(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        append_json(self, out)
+        append_json(self, out).map_err(|why| why.to_string())
     }
 }
 
 impl<T: Serialize> Emittable<T> for &T {
     fn append(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        append_json(*self, out)
+        append_json(*self, out).map_err(|why| why.to_string())
     }
 }
 
 impl<T: Serialize> Emittable<T> for Shared<T> {
     fn append(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        append_json(&**self, out)
+        append_json(&**self, out).map_err(|why| why.to_string())
     }
 }
 

@@ -15,7 +15,10 @@ pub(crate) mod outcome {
 #[derive(Default)]
 pub(crate) struct Answer {
     outcomes: Vec<u8>,
+    /// What events say, in their order.
     commands: Vec<Command>,
+    /// What state and timers come to.
+    changes: Vec<Command>,
     payload: Vec<u8>,
     stop: u8,
 }
@@ -50,20 +53,9 @@ pub(crate) struct Emit<'e> {
     pub(crate) time: Option<i64>,
 }
 
-/// What one piece of state, or a timer, of the event's key comes to.
-pub(crate) struct StateChange {
-    /// The last event that changed it.
-    pub(crate) event: u32,
-    pub(crate) change: Change,
-}
-
 /// A change of state or of timers.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Change {
-    Set {
-        slot: u16,
-        value: Vec<u8>,
-    },
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Change<'c> {
     Delete {
         slot: u16,
     },
@@ -73,30 +65,29 @@ pub(crate) enum Change {
     },
     Put {
         slot: u16,
-        entry: Vec<u8>,
-        value: Vec<u8>,
+        entry: &'c [u8],
+        value: &'c [u8],
     },
     Remove {
         slot: u16,
-        entry: Vec<u8>,
+        entry: &'c [u8],
     },
     SetTimer {
         clock: Clock,
         due: i64,
-        tag: Vec<u8>,
-        payload: Option<Vec<u8>>,
+        tag: &'c [u8],
+        payload: Option<&'c [u8]>,
     },
     CancelTimer {
-        tag: Vec<u8>,
+        tag: &'c [u8],
     },
 }
 
-impl Change {
+impl Change<'_> {
     /// Its operation, flags, port and time.
     fn fields(&self) -> (u8, u8, u16, i64) {
         match self {
-            Self::Set { slot, .. } => (op::SET, 0, *slot, 0),
-            Self::Delete { slot } => (op::DELETE, 0, *slot, 0),
+            Self::Delete { slot, .. } => (op::DELETE, 0, *slot, 0),
             Self::Add { slot, .. } => (op::ADD, 0, *slot, 0),
             Self::Put { slot, .. } => (op::PUT, 0, *slot, 0),
             Self::Remove { slot, .. } => (op::REMOVE, 0, *slot, 0),
@@ -117,12 +108,11 @@ impl Change {
     /// Its key and its value.
     fn parts(&self) -> (&[u8], &[u8]) {
         match self {
-            Self::Set { value, .. } => (&[], value),
             Self::Delete { .. } => (&[], &[]),
             Self::Add { by, .. } => (&[], by),
             Self::Put { entry, value, .. } => (entry, value),
             Self::Remove { entry, .. } => (entry, &[]),
-            Self::SetTimer { tag, payload, .. } => (tag, payload.as_deref().unwrap_or_default()),
+            Self::SetTimer { tag, payload, .. } => (tag, payload.unwrap_or_default()),
             Self::CancelTimer { tag } => (tag, &[]),
         }
     }
@@ -133,6 +123,7 @@ impl Answer {
     pub(crate) fn clear(&mut self) {
         self.outcomes.clear();
         self.commands.clear();
+        self.changes.clear();
         self.payload.clear();
         self.stop = 0;
     }
@@ -239,26 +230,64 @@ impl Answer {
         });
     }
 
-    /// The answer's bytes. `changes` are ordered by event and follow the emits of their event.
+    /// The stored value of a slot of the event's key comes to what `write` appends. Changes follow when all events
+    /// were handled, in any order; `event` is the last one that made the change.
+    pub(crate) fn set<E>(
+        &mut self,
+        event: u32,
+        slot: u16,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = self.payload.len();
+        write(&mut self.payload)?;
+        self.changes.push(Command {
+            op: op::SET,
+            flags: 0,
+            port: slot,
+            event,
+            time: 0,
+            at,
+            key_len: 0,
+            value_len: self.payload.len() - at,
+            headers_len: 0,
+        });
+        Ok(())
+    }
+
+    /// Another change.
+    pub(crate) fn change(&mut self, event: u32, change: &Change<'_>) {
+        let at = self.payload.len();
+        let (op, flags, port, time) = change.fields();
+        let (key, value) = change.parts();
+        self.payload.extend_from_slice(key);
+        self.payload.extend_from_slice(value);
+        self.changes.push(Command {
+            op,
+            flags,
+            port,
+            event,
+            time,
+            at,
+            key_len: key.len(),
+            value_len: value.len(),
+            headers_len: 0,
+        });
+    }
+
+    /// The answer's bytes.
     ///
     /// # Errors
     /// When it passes the 4 GiB that the layout can describe.
-    pub(crate) fn finish(&self, changes: &[StateChange]) -> Result<Vec<u8>, String> {
-        let commands = self.commands.len() + changes.len();
+    pub(crate) fn finish(&mut self) -> Result<Vec<u8>, String> {
+        self.changes.sort_by_key(|change| change.event);
+        let commands = self.commands.len() + self.changes.len();
         let commands_at = (HEAD + self.outcomes.len()).next_multiple_of(8);
         let payload_at = commands_at + commands * HEAD;
-        let payload_len = self.payload.len()
-            + changes
-                .iter()
-                .map(|c| {
-                    let (key, value) = c.change.parts();
-                    key.len() + value.len()
-                })
-                .sum::<usize>();
-        if u32::try_from(payload_at + payload_len).is_err() {
+        let length = payload_at + self.payload.len();
+        if u32::try_from(length).is_err() {
             return Err("the answer to one batch passes 4 GiB".to_owned());
         }
-        let mut out = Vec::with_capacity(payload_at + payload_len);
+        let mut out = Vec::with_capacity(length);
         out.extend_from_slice(&[VERSION, self.stop, 0, 0]);
         for field in [
             self.outcomes.len(),
@@ -266,23 +295,42 @@ impl Answer {
             HEAD,
             commands_at,
             payload_at,
-            payload_len,
+            self.payload.len(),
             0,
         ] {
-            push_u32(&mut out, field);
+            out.extend_from_slice(&narrow(field));
         }
         out.extend_from_slice(&self.outcomes);
         out.resize(commands_at, 0);
-        let mut at = 0;
-        for item in Merged::new(&self.commands, changes) {
-            at += item.write_head(&mut out, at);
-        }
-        for item in Merged::new(&self.commands, changes) {
-            for part in item.bytes(&self.payload) {
-                out.extend_from_slice(part);
+        // By event; of one event the changes come last.
+        let mut changes = self.changes.iter().peekable();
+        for command in &self.commands {
+            while let Some(change) = changes.next_if(|change| change.event < command.event) {
+                out.extend_from_slice(&change.head());
             }
+            out.extend_from_slice(&command.head());
         }
+        for change in changes {
+            out.extend_from_slice(&change.head());
+        }
+        out.extend_from_slice(&self.payload);
         Ok(out)
+    }
+}
+
+impl Command {
+    fn head(&self) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[0] = self.op;
+        head[1] = self.flags;
+        head[2..4].copy_from_slice(&self.port.to_le_bytes());
+        head[4..8].copy_from_slice(&self.event.to_le_bytes());
+        head[8..16].copy_from_slice(&self.time.to_le_bytes());
+        head[16..20].copy_from_slice(&narrow(self.at));
+        head[20..24].copy_from_slice(&narrow(self.key_len));
+        head[24..28].copy_from_slice(&narrow(self.value_len));
+        head[28..].copy_from_slice(&narrow(self.headers_len));
+        head
     }
 }
 
@@ -293,92 +341,10 @@ pub(crate) enum HasValue {
     No,
 }
 
-/// Commands and state changes together, by event; of one event the state changes come last.
-struct Merged<'m> {
-    commands: &'m [Command],
-    changes: &'m [StateChange],
-}
-
-enum Item<'m> {
-    Command(&'m Command),
-    Change(&'m StateChange),
-}
-
-impl<'m> Merged<'m> {
-    fn new(commands: &'m [Command], changes: &'m [StateChange]) -> Self {
-        Self { commands, changes }
-    }
-}
-
-impl<'m> Iterator for Merged<'m> {
-    type Item = Item<'m>;
-
-    fn next(&mut self) -> Option<Item<'m>> {
-        match (self.commands.split_first(), self.changes.split_first()) {
-            (Some((command, rest)), change)
-                if change.is_none_or(|(change, _)| command.event <= change.event) =>
-            {
-                self.commands = rest;
-                Some(Item::Command(command))
-            }
-            (_, Some((change, rest))) => {
-                self.changes = rest;
-                Some(Item::Change(change))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Item<'_> {
-    /// Writes the head of a command whose bytes lie at `at`; gives their number.
-    fn write_head(&self, out: &mut Vec<u8>, at: usize) -> usize {
-        let command = match self {
-            Self::Command(command) => **command,
-            Self::Change(change) => {
-                let (op, flags, port, time) = change.change.fields();
-                let (key, value) = change.change.parts();
-                Command {
-                    op,
-                    flags,
-                    port,
-                    event: change.event,
-                    time,
-                    at: 0,
-                    key_len: key.len(),
-                    value_len: value.len(),
-                    headers_len: 0,
-                }
-            }
-        };
-        out.extend_from_slice(&[command.op, command.flags]);
-        out.extend_from_slice(&command.port.to_le_bytes());
-        out.extend_from_slice(&command.event.to_le_bytes());
-        out.extend_from_slice(&command.time.to_le_bytes());
-        for field in [at, command.key_len, command.value_len, command.headers_len] {
-            push_u32(out, field);
-        }
-        command.key_len + command.value_len + command.headers_len
-    }
-
-    fn bytes<'b>(&'b self, payload: &'b [u8]) -> [&'b [u8]; 2] {
-        match self {
-            Self::Command(command) => {
-                let len = command.key_len + command.value_len + command.headers_len;
-                [&payload[command.at..command.at + len], &[]]
-            }
-            Self::Change(change) => {
-                let (key, value) = change.change.parts();
-                [key, value]
-            }
-        }
-    }
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     reason = "`finish` refuses answers that need more than 32 bits"
 )]
-fn push_u32(out: &mut Vec<u8>, field: usize) {
-    out.extend_from_slice(&(field as u32).to_le_bytes());
+fn narrow(field: usize) -> [u8; 4] {
+    (field as u32).to_le_bytes()
 }

@@ -7,7 +7,7 @@ mod native;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::{Answer, Change, Emit, HasValue, Mark, StateChange, outcome};
+pub(crate) use answer::{Answer, Change, Emit, HasValue, Mark, outcome};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use batch::Ttl;
 pub(crate) use batch::{BatchView, Clock, HeaderBytes, Row, encode_header};

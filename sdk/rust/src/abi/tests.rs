@@ -84,14 +84,12 @@ fn the_golden_answer_is_written() {
     answer.outcome(0, outcome::EFFECT, "");
     answer.outcome(1, outcome::EFFECT, "");
     answer.outcome(2, outcome::SKIP, "no value");
-    let changes = [StateChange {
-        event: 1,
-        change: Change::Set {
-            slot: 0,
-            value: b"9".to_vec(),
-        },
-    }];
-    assert_eq!(answer.finish(&changes), Ok(expected));
+    let set = answer.set(1, 0, |out| {
+        out.push(b'9');
+        Ok::<_, String>(())
+    });
+    assert_eq!(set, Ok(()));
+    assert_eq!(answer.finish(), Ok(expected));
 }
 
 /// 2013-01-01T10:15:00Z.
@@ -167,7 +165,7 @@ fn the_golden_answer_with_every_command_is_written_and_read() {
     answer.outcome(0, outcome::EFFECT, "");
     answer.outcome(1, outcome::EFFECT, "");
     answer.stop_for_timers();
-    let tag = |tag: &str| tag.as_bytes().to_vec();
+    let tag = str::as_bytes;
     let changes = [
         (
             0,
@@ -210,9 +208,11 @@ fn the_golden_answer_with_every_command_is_written_and_read() {
                 payload: None,
             },
         ),
-    ]
-    .map(|(event, change)| StateChange { event, change });
-    let bytes = answer.finish(&changes).expect("small");
+    ];
+    for (event, change) in &changes {
+        answer.change(*event, change);
+    }
+    let bytes = answer.finish().expect("small");
     assert_eq!(bytes, golden("answer-state"));
     let reply = Reply::parse(&bytes, 3).expect("golden answer");
     assert_eq!(

@@ -61,20 +61,17 @@ impl Maps {
     }
 
     /// What changed, with the last event that did.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Change)> {
+    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Change<'_>)> {
         self.maps.iter().flat_map(|((_, slot), map)| {
             map.iter().filter_map(|(key, entry)| {
-                let (slot, entry_key) = (*slot, key.to_vec());
+                let slot = *slot;
                 let change = match &entry.value {
                     Some(value) => Change::Put {
                         slot,
-                        entry: entry_key,
-                        value: value.to_vec(),
+                        entry: key,
+                        value,
                     },
-                    None => Change::Remove {
-                        slot,
-                        entry: entry_key,
-                    },
+                    None => Change::Remove { slot, entry: key },
                 };
                 Some((entry.changed_by?, change))
             })

@@ -8,9 +8,10 @@
 use super::maps::Maps;
 use super::running::View;
 use super::timers::TimerChanges;
-use crate::abi::{BatchView, Change, StateChange};
+use crate::abi::{Answer, BatchView, Change};
 use crate::event::read_json;
 use crate::function::Slot;
+use crate::output::append_json;
 use crate::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,13 +20,13 @@ use std::rc::Rc;
 
 /// A value of a slot, whatever its type.
 pub(crate) trait SlotValue: Any {
-    /// Its stored form.
-    fn encode(&self) -> serde_json::Result<Vec<u8>>;
+    /// Appends its stored form.
+    fn append(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
 impl<T: Serialize + Any> SlotValue for T {
-    fn encode(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
+    fn append(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        append_json(self, out)
     }
 }
 
@@ -118,42 +119,22 @@ impl Overlay {
         Ok(())
     }
 
-    /// What all changed cells, entries and timers come to, by event.
-    pub(super) fn changes(
+    /// Tells an answer what all changed cells, entries and timers come to.
+    pub(super) fn tell(
         &self,
         batch: &BatchView<'_>,
         slots: &[Slot],
-    ) -> Result<Vec<StateChange>, String> {
-        let mut changes = Vec::new();
+        answer: &mut Answer,
+    ) -> Result<(), String> {
         for (index, cell) in self.cells.iter().enumerate() {
-            let Some(event) = cell.changed_by else {
-                continue;
-            };
-            let number = index % slots.len();
-            let slot = u16::try_from(number).unwrap_or_default();
-            let value = match &cell.content {
-                Content::Value(value) => Some(value.encode().map_err(|why| {
-                    format!("the value of slot {slot} that event {event} of the batch left can't be written as JSON: {why}")
-                })?),
-                Content::Written(bytes) => Some(bytes.to_vec()),
-                Content::Unread | Content::Absent | Content::Taken => None,
-            };
-            let change = match value {
-                None => Change::Delete { slot },
-                Some(value) => match added(batch, index, slots, &value) {
-                    Some(by) => Change::Add {
-                        slot,
-                        by: by.to_le_bytes(),
-                    },
-                    None => Change::Set { slot, value },
-                },
-            };
-            changes.push(StateChange { event, change });
+            if let Some(event) = cell.changed_by {
+                tell_cell(batch, slots, index, &cell.content, event, answer)?;
+            }
         }
-        let others = self.maps.changes().chain(self.timers.changes());
-        changes.extend(others.map(|(event, change)| StateChange { event, change }));
-        changes.sort_by_key(|change| change.event);
-        Ok(changes)
+        for (event, change) in self.maps.changes().chain(self.timers.changes()) {
+            answer.change(event, &change);
+        }
+        Ok(())
     }
 
     /// Notes what a cell held before its first change by the running event.
@@ -165,7 +146,9 @@ impl Overlay {
                 Content::Value(_) if cell.changed_by.is_none() => Some(Content::Unread),
                 // A replaced value stays as it is, only a value changed in place is gone.
                 Content::Value(value) if !replaces && careful => {
-                    Some(Content::Written(value.encode()?.into()))
+                    let mut written = Vec::new();
+                    value.append(&mut written)?;
+                    Some(Content::Written(written.into()))
                 }
                 Content::Value(_) if !replaces => None,
                 other => Some(other.clone()),
@@ -295,11 +278,56 @@ impl View<'_> {
     }
 }
 
+fn tell_cell(
+    batch: &BatchView<'_>,
+    slots: &[Slot],
+    index: usize,
+    content: &Content,
+    event: u32,
+    answer: &mut Answer,
+) -> Result<(), String> {
+    let slot = u16::try_from(index % slots.len()).unwrap_or_default();
+    let unwritable = |why| {
+        format!(
+            "the value of slot {slot} that event {event} of the batch left can't be written as JSON: {why}"
+        )
+    };
+    match content {
+        Content::Value(value) if slots[usize::from(slot)].kind == "counter" => {
+            let mut written = Vec::new();
+            value.append(&mut written).map_err(unwritable)?;
+            match added(batch, index, usize::from(slot), &written) {
+                Some(by) => {
+                    let by = by.to_le_bytes();
+                    answer.change(event, &Change::Add { slot, by });
+                    Ok(())
+                }
+                None => put_as_it_is(answer, event, slot, &written),
+            }
+        }
+        Content::Value(value) => {
+            let set = answer.set(event, slot, |out| value.append(out));
+            set.map_err(unwritable)
+        }
+        Content::Written(bytes) => put_as_it_is(answer, event, slot, bytes),
+        Content::Unread | Content::Absent | Content::Taken => {
+            answer.change(event, &Change::Delete { slot });
+            Ok(())
+        }
+    }
+}
+
+fn put_as_it_is(answer: &mut Answer, event: u32, slot: u16, bytes: &[u8]) -> Result<(), String> {
+    answer.set(event, slot, |out| {
+        out.extend_from_slice(bytes);
+        Ok(())
+    })
+}
+
 /// By how much a counter's new value differs from the stored one: only that is written, so that counts
-/// add up. `None`: it is no counter, or one that begins anew when it expires.
-fn added(batch: &BatchView<'_>, index: usize, slots: &[Slot], value: &[u8]) -> Option<i64> {
-    let number = index % slots.len();
-    if slots[number].kind != "counter" || batch.ttl(number).is_some() {
+/// add up. `None`: it is one that begins anew when it expires.
+fn added(batch: &BatchView<'_>, index: usize, slot: usize, value: &[u8]) -> Option<i64> {
+    if batch.ttl(slot).is_some() {
         return None;
     }
     let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();

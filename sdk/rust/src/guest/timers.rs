@@ -61,15 +61,14 @@ impl TimerChanges {
     }
 
     /// What changed, with the last event that did.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Change)> {
+    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Change<'_>)> {
         self.timers.iter().map(|((_, tag), entry)| {
-            let tag = tag.to_vec();
             let change = match &entry.set {
                 Some((clock, due, payload)) => Change::SetTimer {
                     clock: *clock,
                     due: *due,
                     tag,
-                    payload: payload.as_ref().map(|payload| payload.to_vec()),
+                    payload: payload.as_deref(),
                 },
                 None => Change::CancelTimer { tag },
             };

@@ -1,0 +1,94 @@
+//! What a keyed count costs in the sandbox alone: packing events and the states of their keys, the call
+//! of `bench-count`, the check of its answer; no log and no state around them.
+//!
+//! `cargo run --release -- bench functions` builds the function (or `build tests/guests`), then
+//! `cargo bench -p tidemill-wasm --bench count`.
+
+#![expect(clippy::expect_used, reason = "a benchmark stops at what is wrong")]
+
+#[path = "support/calling.rs"]
+mod calling;
+
+use calling::CALL;
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use std::path::{Path, PathBuf};
+use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Commands, Instance, Sandbox, Settings, StateCell};
+
+const BATCH: u32 = 256;
+const BATCHES: u32 = 32;
+
+fn main() {
+    divan::main();
+}
+
+fn instance() -> Instance {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests/target"),
+        PathBuf::from,
+    );
+    let path = target.join("wasm32-unknown-unknown/release/bench_count.component.wasm");
+    let component = std::fs::read(&path).expect("`cargo run --release -- bench functions` first");
+    let settings = Settings {
+        cache_dir: None,
+        cache_bytes: ByteSize(0),
+        instances: 2,
+    };
+    let sandbox = Sandbox::new(settings).expect("a sandbox");
+    let component = sandbox.compile(&component).expect("sound");
+    calling::instance(&sandbox, &component)
+}
+
+/// Events of about 200 bytes, each of a key of its own.
+fn events(batch: u32) -> PackedRows {
+    let mut rows = PackedRows::default();
+    for n in batch * BATCH..(batch + 1) * BATCH {
+        let key = format!("k{n:09}");
+        let pad = "x".repeat(120);
+        let value =
+            format!(r#"{{"user":"{key}","time":"2026-01-01T00:00:00.000Z","n":{n},"text":"{pad}"}}"#);
+        let time = Timestamp::from_micros(0);
+        rows.push(time, Some(key.as_bytes()), Some(value.as_bytes()), [])
+            .expect("small");
+    }
+    rows
+}
+
+fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows, state: &[u8]) -> &'p [u8] {
+    packer.begin(1);
+    packer.expect(rows.len(), rows.len(), false);
+    for (row, key) in (0..rows.len()).zip(0..) {
+        let event = Event {
+            offset: row as u64,
+            ingest_time: Timestamp::from_micros(0),
+            commit: CommitSeq(1),
+            row: rows.event(row),
+        };
+        packer.push(&event, key);
+    }
+    for _ in 0..rows.len() {
+        packer.state(&[StateCell::Value(state)]);
+    }
+    packer.finish()
+}
+
+/// Packing, call, check of the answer.
+#[divan::bench]
+fn count(bencher: Bencher<'_, '_>) {
+    let mut instance = instance();
+    let mut packer = BatchPacker::default();
+    let input: Vec<PackedRows> = (0..BATCHES).map(events).collect();
+    bencher
+        .counter(ItemsCount::new(BATCH * BATCHES))
+        .bench_local(|| {
+            for rows in &input {
+                let packed = pack(&mut packer, rows, br#"{"events":71,"last":163840}"#);
+                let answer = instance.on_batch(CALL, packed).expect("an answer");
+                let commands = Commands::parse(&answer, rows.len(), 1, 1).expect("sound");
+                for command in commands.iter() {
+                    black_box(command);
+                }
+            }
+        });
+}
