@@ -87,6 +87,14 @@ impl Draft {
         Self::default()
     }
 
+    /// An empty draft with room for `bytes` bytes of sections.
+    pub fn with_room(bytes: usize) -> Self {
+        Self {
+            body: Vec::with_capacity(bytes.min(limits::FRAME_BYTES)),
+            ..Self::default()
+        }
+    }
+
     /// An empty draft whose payload takes the memory of an earlier one's.
     pub(crate) fn with_buffers(buffers: Buffers) -> Self {
         Self {

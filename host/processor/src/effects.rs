@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
 use tidemill_state::{Changes, Scope};
-use tidemill_types::{ErrorKind, PackedRows, Result, Timestamp, limits, partition_of_key};
-use tidemill_wasm::{Command, Commands, Emit, Outcome};
+use tidemill_types::{
+    ErrorKind, PackedRows, ROW_HEAD_BYTES, Result, Timestamp, limits, partition_of_key,
+};
+use tidemill_wasm::{Command, Commands, Emit, Outcome, Volume};
 
 mod keep;
 mod park;
@@ -68,6 +70,31 @@ pub(crate) struct Effects {
     pub(crate) note: Note,
     /// Rows it gives a fate to, from the run's first on.
     pub(crate) rows: usize,
+}
+
+/// Bytes of a key, where they aren't known.
+const KEY_BYTES: usize = 24;
+
+impl Effects {
+    /// Makes room for what an answer holds.
+    fn expect(&mut self, volume: &Volume) {
+        if let [(rows, partitions)] = self.outputs.as_mut_slice() {
+            rows.reserve(volume.emits, volume.emitted);
+            partitions.reserve(volume.emits);
+        }
+        let keys = volume.changes * KEY_BYTES;
+        self.changes.reserve(volume.changes, volume.changed + keys);
+        self.owners.reserve(volume.changes);
+    }
+
+    /// Bytes they take in a frame, about.
+    pub(crate) fn room(&self) -> usize {
+        const BESIDE: usize = 256;
+        let rows = |rows: &PackedRows| rows.payload.len() + rows.len() * ROW_HEAD_BYTES;
+        let outputs: usize = self.outputs.iter().map(|(output, _)| rows(output)).sum();
+        let changes = self.changes.as_bytes().len() + self.parked.0.as_bytes().len();
+        outputs + rows(&self.letters.0) + changes + BESIDE
+    }
 }
 
 /// Why a run's answer can't become a transaction.
@@ -149,6 +176,7 @@ impl Desk<'_> {
         let refused = self.refused(pending, run, commands);
         apart(run, commands, &refused)?;
         let mut effects = self.empty();
+        effects.expect(&commands.volume());
         effects.sizes.extend_from_slice(run.sizes);
         let processed = commands.processed();
         let end = run.sent.get(processed).copied().unwrap_or(run.rows.end);

@@ -397,6 +397,20 @@ impl Cells {
             .map(|held| (held.slot, held.key(), held.value()))
     }
 
+    /// Loads what values of these keys lie in, one after the other without waiting for any.
+    pub(crate) fn touch<'k>(&self, slot: u16, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut all = 0;
+        for key in keys {
+            let hash = hash(&self.hasher, slot, key);
+            let held = self.table.find(hash, |held| held.hash == hash);
+            all ^= held
+                .and_then(|held| held.bytes.first())
+                .copied()
+                .unwrap_or_default();
+        }
+        std::hint::black_box(all);
+    }
+
     fn find(&self, slot: u16, key: &[u8]) -> Option<&Held> {
         let hash = hash(&self.hasher, slot, key);
         self.table.find(hash, |held| held.is(hash, slot, key))

@@ -80,6 +80,11 @@ impl Changes {
         self.bytes.extend_from_slice(value);
     }
 
+    /// Makes room for `changes` more whose keys and values have `bytes` bytes.
+    pub fn reserve(&mut self, changes: usize, bytes: usize) {
+        self.bytes.reserve(changes * HEAD_BYTES + bytes);
+    }
+
     /// Adds a `Set` whose key and value are given in parts.
     pub fn push_set(&mut self, slot: u16, key: &[&[u8]], value: &[&[u8]]) {
         let len = |parts: &[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();

@@ -121,6 +121,13 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Asks for the memory of many values, so that each comes while others are waited for.
+    pub fn touch<'k>(&self, slot: u16, keys: impl Iterator<Item = &'k [u8]>) {
+        if let Some(part) = self.part {
+            part.cells.touch(slot, keys);
+        }
+    }
+
     /// As [`Store::get`], without copying the value.
     ///
     /// # Errors

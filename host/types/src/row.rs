@@ -226,6 +226,12 @@ pub struct PackedRows {
 }
 
 impl PackedRows {
+    /// Makes room for `rows` more with `bytes` bytes of payload.
+    pub fn reserve(&mut self, rows: usize, bytes: usize) {
+        self.heads.reserve(rows);
+        self.payload.reserve(bytes);
+    }
+
     /// Appends an event by copying its parts.
     ///
     /// # Errors

@@ -46,8 +46,9 @@ fn events(batch: u32) -> PackedRows {
     for n in batch * BATCH..(batch + 1) * BATCH {
         let key = format!("k{n:09}");
         let pad = "x".repeat(120);
-        let value =
-            format!(r#"{{"user":"{key}","time":"2026-01-01T00:00:00.000Z","n":{n},"text":"{pad}"}}"#);
+        let value = format!(
+            r#"{{"user":"{key}","time":"2026-01-01T00:00:00.000Z","n":{n},"text":"{pad}"}}"#
+        );
         let time = Timestamp::from_micros(0);
         rows.push(time, Some(key.as_bytes()), Some(value.as_bytes()), [])
             .expect("small");

@@ -104,6 +104,20 @@ pub struct Commands<'a> {
     heads: &'a [[u8; head::BYTES]],
     payload: &'a [u8],
     stop: Option<Stop<'a>>,
+    volume: Volume,
+}
+
+/// How much an answer holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Events emitted.
+    pub emits: usize,
+    /// Bytes of their keys, values and headers.
+    pub emitted: usize,
+    /// Changes of state and of timers.
+    pub changes: usize,
+    /// Bytes of their entries, tags and values.
+    pub changed: usize,
 }
 
 /// Why a batch stopped before its end.
@@ -135,6 +149,15 @@ impl<'a> Commands<'a> {
     /// Events with an outcome: the first so many of the batch.
     pub fn processed(&self) -> usize {
         self.outcomes.len()
+    }
+
+    /// How much it holds: room that is worth making at once. Bytes that are named more than once don't count again.
+    pub fn volume(&self) -> Volume {
+        Volume {
+            emitted: self.volume.emitted.min(self.payload.len()),
+            changed: self.volume.changed.min(self.payload.len()),
+            ..self.volume
+        }
     }
 
     /// Why the event behind the processed ones stopped the batch, if it did.

@@ -20,7 +20,7 @@ mod sandbox;
 mod golden;
 
 pub use batch::{BatchPacker, Clock, SlotTtl, StateCell};
-pub use commands::{Command, Commands, Emit, Outcome, Stop};
+pub use commands::{Command, Commands, Emit, Outcome, Stop, Volume};
 pub use sandbox::{
     Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
     MapScan, NoLevel, Sandbox, Settings, Stateless,

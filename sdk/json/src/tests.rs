@@ -225,7 +225,7 @@ fn types_that_ask_for_one_thing_are_not_given_another() {
     }
 }
 
-fn json() -> impl Strategy<Value = Value> {
+pub(crate) fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -76,11 +76,7 @@ fn far_plain_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     match last_word(bytes, at).map(special) {
         // Zeros count as control characters.
         Some(marks) => Some(at + lowest(marks)).filter(|end| *end < bytes.len()),
-        None => bytes
-            .get(at..)?
-            .iter()
-            .position(ends_plain)
-            .map(|n| at + n),
+        None => bytes.get(at..)?.iter().position(ends_plain).map(|n| at + n),
     }
 }
 
@@ -90,7 +86,9 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     match bytes.len() {
         8.. => {
             let (words, _) = bytes.as_chunks::<8>();
-            let last = bytes.last_chunk().map_or(0, |last| special(u64::from_le_bytes(*last)));
+            let last = bytes
+                .last_chunk()
+                .map_or(0, |last| special(u64::from_le_bytes(*last)));
             let mark = |marks, word: &[u8; 8]| marks | special(u64::from_le_bytes(*word));
             words.iter().fold(last, mark) == 0
         }

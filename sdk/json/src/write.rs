@@ -1,6 +1,8 @@
 //! Values of any type to JSON, by serde.
 
 mod compound;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use crate::Declined;
@@ -213,11 +215,7 @@ impl<'w, 'o> Serializer for &'w mut Writer<'o> {
     }
 
     #[inline]
-    fn serialize_struct(
-        self,
-        name: &'static str,
-        _: usize,
-    ) -> Result<Compound<'w, 'o>, Declined> {
+    fn serialize_struct(self, name: &'static str, _: usize) -> Result<Compound<'w, 'o>, Declined> {
         // serde_json knows its own types by such names (`RawValue`).
         match name.starts_with('$') {
             true => self.decline(),

@@ -104,6 +104,7 @@ impl Guest {
             return 0;
         }
         self.numbers.begin(all);
+        pending.touch(rows.clone());
         let (mut time, mut keyless) = (time, 0);
         for row in rows {
             let watermark = time.turn_of(pending, row);
@@ -169,6 +170,10 @@ impl Guest {
     ) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut cells = Vec::with_capacity(slots.list.len());
+        let keys = || self.first_rows.iter().filter_map(|row| pending.key(*row));
+        for slot in slots.list.iter().filter(|slot| slot.kind != SlotKind::Map) {
+            reader.touch(slot.number, keys());
+        }
         let counts = slots.list.iter().any(|slot| slot.kind == SlotKind::Counter);
         for row in &self.first_rows {
             let key = pending.key(*row).unwrap_or_default();

@@ -85,6 +85,7 @@ impl Task {
 
     fn lay_out(&self, mut effects: Effects, then: Then) -> Result<Prepared, Refusal> {
         let kept = self.account(&mut effects)?;
+        let mut draft = Draft::with_room(effects.room());
         let (parked, order) = effects.parked;
         if !order.is_empty() {
             effects.note.floor = self.parked().floor_after(&order);
@@ -92,7 +93,6 @@ impl Task {
         let Some(pending) = &self.pending else {
             return Err(Refusal::Fault(Error::internal("effects without a batch")));
         };
-        let mut draft = Draft::new();
         let position = pending.position_after(pending.attempts.done() + effects.rows);
         draft.advance(self.advance(position, &effects.note));
         let outputs = match (self.role, &self.deployment.by_key) {

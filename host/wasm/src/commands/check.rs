@@ -3,7 +3,7 @@
 //! Every sentence starts with the byte of the answer that is wrong.
 
 use super::head::{self, CommandHead, HAS_KEY, HAS_PAYLOAD, HAS_TIME, Op, TOMBSTONE};
-use super::{Commands, Stop};
+use super::{Commands, Stop, Volume};
 use tidemill_types::limits;
 
 /// Version of the packed answer.
@@ -96,6 +96,7 @@ pub(super) fn answer(
         touched: 0,
         reasoned: false,
         stop_reason: None,
+        volume: Volume::default(),
     };
     for (number, head) in heads.iter().enumerate() {
         walk.command(CommandHead::read(head), complete || header[1] == TIMERS)
@@ -118,6 +119,7 @@ pub(super) fn answer(
         heads,
         payload,
         stop,
+        volume: walk.volume,
     })
 }
 
@@ -160,6 +162,7 @@ struct Walk<'a> {
     /// Whether this event has a reason.
     reasoned: bool,
     stop_reason: Option<&'a str>,
+    volume: Volume,
 }
 
 impl<'a> Walk<'a> {
@@ -188,6 +191,7 @@ impl<'a> Walk<'a> {
                 let Some(outcome) = self.outcomes.get(head.event as usize) else {
                     return Err(format!("event {} has no outcome", head.event));
                 };
+                self.weigh(head, op);
                 match op {
                     Op::Reason => self.reason(head, *outcome),
                     _ if *outcome != 1 => Err(format!(
@@ -199,6 +203,23 @@ impl<'a> Walk<'a> {
                     Op::SetTimer | Op::CancelTimer => timer(head, op),
                     _ => self.state(head, op),
                 }
+            }
+        }
+    }
+
+    fn weigh(&mut self, head: CommandHead, op: Op) {
+        let bytes = [head.key_len, head.value_len, head.headers_len];
+        let bytes: usize = bytes.iter().map(|length| *length as usize).sum();
+        let volume = &mut self.volume;
+        match op {
+            Op::Reason | Op::StopReason => {}
+            Op::Emit => {
+                volume.emits += 1;
+                volume.emitted = volume.emitted.saturating_add(bytes);
+            }
+            _ => {
+                volume.changes += 1;
+                volume.changed = volume.changed.saturating_add(bytes);
             }
         }
     }
