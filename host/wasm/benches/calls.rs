@@ -81,7 +81,7 @@ fn whole_way(bencher: Bencher<'_, '_>, events: usize, fields: &str) {
     let mut packer = BatchPacker::default();
     bencher.counter(ItemsCount::new(events)).bench_local(|| {
         let answer = instance
-            .on_batch(CALL, pack(&mut packer, &rows))
+            .on_batch(CALL, pack(&mut packer, &rows, None))
             .expect("an answer");
         let commands = Commands::parse(&answer, events, 0, 1).expect("sound");
         for command in commands.iter() {
@@ -105,7 +105,7 @@ fn pack_only(bencher: Bencher<'_, '_>, events: usize) {
     let rows = rows(events);
     let mut packer = BatchPacker::default();
     bencher.counter(ItemsCount::new(events)).bench_local(|| {
-        black_box(pack(&mut packer, &rows));
+        black_box(pack(&mut packer, &rows, None));
     });
 }
 
@@ -114,7 +114,7 @@ fn parse_only(bencher: Bencher<'_, '_>, events: usize) {
     let (sandbox, component) = compiled(PASSTHROUGH);
     let rows = rows(events);
     let answer = instance(&sandbox, &component)
-        .on_batch(CALL, pack(&mut BatchPacker::default(), &rows))
+        .on_batch(CALL, pack(&mut BatchPacker::default(), &rows, None))
         .expect("an answer");
     bencher.counter(ItemsCount::new(events)).bench_local(|| {
         black_box(Commands::parse(black_box(&answer), events, 0, 1).expect("sound"));
@@ -132,6 +132,6 @@ fn instantiate_and_call_once(bencher: Bencher<'_, '_>) {
     let (sandbox, component) = compiled(FILTER);
     let rows = rows(1);
     let mut packer = BatchPacker::default();
-    let packed = pack(&mut packer, &rows).to_vec();
+    let packed = pack(&mut packer, &rows, None).to_vec();
     bencher.bench_local(|| instance(&sandbox, &component).on_batch(CALL, &packed));
 }

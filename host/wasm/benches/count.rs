@@ -9,15 +9,16 @@
 #[path = "support/calling.rs"]
 mod calling;
 
-use calling::CALL;
+use calling::{CALL, pack};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use std::path::{Path, PathBuf};
-use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
-use tidemill_wasm::{BatchPacker, Commands, Instance, Sandbox, Settings, StateCell};
+use tidemill_types::{ByteSize, PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Commands, Instance, Sandbox, Settings};
 
 const BATCH: u32 = 256;
 const BATCHES: u32 = 32;
+const STATE: &[u8] = br#"{"events":71,"last":163840}"#;
 
 fn main() {
     divan::main();
@@ -56,24 +57,6 @@ fn events(batch: u32) -> PackedRows {
     rows
 }
 
-fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows, state: &[u8]) -> &'p [u8] {
-    packer.begin(1);
-    packer.expect(rows.len(), rows.len(), false);
-    for (row, key) in (0..rows.len()).zip(0..) {
-        let event = Event {
-            offset: row as u64,
-            ingest_time: Timestamp::from_micros(0),
-            commit: CommitSeq(1),
-            row: rows.event(row),
-        };
-        packer.push(&event, key);
-    }
-    for _ in 0..rows.len() {
-        packer.state(&[StateCell::Value(state)]);
-    }
-    packer.finish()
-}
-
 /// Packing, call, check of the answer.
 #[divan::bench]
 fn count(bencher: Bencher<'_, '_>) {
@@ -84,7 +67,7 @@ fn count(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(BATCH * BATCHES))
         .bench_local(|| {
             for rows in &input {
-                let packed = pack(&mut packer, rows, br#"{"events":71,"last":163840}"#);
+                let packed = pack(&mut packer, rows, Some(STATE));
                 let answer = instance.on_batch(CALL, packed).expect("an answer");
                 let commands = Commands::parse(&answer, rows.len(), 1, 1).expect("sound");
                 for command in commands.iter() {

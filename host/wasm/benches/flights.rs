@@ -86,7 +86,7 @@ fn packed<'v>(events: impl Iterator<Item = (&'v [u8], &'v [u8])>) -> PackedRows 
 
 fn call(instance: &mut Instance, packer: &mut BatchPacker, rows: &PackedRows) -> Vec<u8> {
     instance
-        .on_batch(CALL, pack(packer, rows))
+        .on_batch(CALL, pack(packer, rows, None))
         .expect("an answer")
 }
 

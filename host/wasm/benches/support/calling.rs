@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_types::{ByteSize, CommitSeq, Event, PackedRows, Timestamp};
-use tidemill_wasm::{BatchPacker, Call, CallLimits, Component, Instance, Sandbox, Stateless};
+use tidemill_wasm::{
+    BatchPacker, Call, CallLimits, Component, Instance, Sandbox, StateCell, Stateless,
+};
 
 pub(crate) const CALL: Call = Call {
     input: 0,
@@ -30,17 +32,27 @@ pub(crate) fn instance(sandbox: &Sandbox, component: &Component) -> Instance {
         .expect("an instance")
 }
 
-pub(crate) fn pack<'p>(packer: &'p mut BatchPacker, rows: &PackedRows) -> &'p [u8] {
-    packer.begin(0);
-    packer.expect(rows.len(), 0, false);
-    for row in 0..rows.len() {
+/// Packs events, each of a key of its own; with a state: that of every key, in one slot.
+pub(crate) fn pack<'p>(
+    packer: &'p mut BatchPacker,
+    rows: &PackedRows,
+    state: Option<&[u8]>,
+) -> &'p [u8] {
+    packer.begin(usize::from(state.is_some()));
+    packer.expect(rows.len(), state.map_or(0, |_| rows.len()), false);
+    for (row, key) in (0..rows.len()).zip(0..) {
         let event = Event {
             offset: row as u64,
             ingest_time: Timestamp::from_micros(0),
             commit: CommitSeq(1),
             row: rows.event(row),
         };
-        packer.push(&event, 0);
+        packer.push(&event, key);
+    }
+    if let Some(state) = state {
+        for _ in 0..rows.len() {
+            packer.state(&[StateCell::Value(state)]);
+        }
     }
     packer.finish()
 }
