@@ -10,7 +10,7 @@ mod sse;
 mod tests;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use event::{Layout, json_or_base64, json_or_object, parts, text_or_base64};
+pub(crate) use event::{Layout, json_or_base64, json_or_object, number, parts, text_or_base64};
 pub(crate) use position::out_of_range;
 
 use crate::app::{App, Shared};
