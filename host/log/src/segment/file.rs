@@ -29,10 +29,11 @@ pub(super) type Footer = ArrowReaderMetadata;
 const TAIL_BYTES: u64 = 64 << 10;
 /// Rows decoded at a time.
 const ROWS: usize = 4096;
-/// Pages are decoded together until they have this many event bytes, or rows. A page of values is 1 MiB with
-/// the length of each value, and is to be enough.
-pub(super) const UNIT_BYTES: usize = 3 << 18;
-/// See [`UNIT_BYTES`].
+/// What most units come to: a page of values, which has this many bytes with the length of each value.
+pub(super) const UNIT_BYTES: usize = 1 << 20;
+/// Pages are decoded together until they have this many event bytes, or rows. One full page is enough.
+const ENOUGH_BYTES: usize = UNIT_BYTES / 4 * 3;
+/// See [`ENOUGH_BYTES`].
 const UNIT_ROWS: usize = 16 << 10;
 
 /// What is decoded together: whole pages of values.
@@ -208,7 +209,7 @@ impl<'a> File<'a> {
             bytes += sizes
                 .and_then(|sizes| sizes.get(page))
                 .map_or(0, |size| unsigned(*size));
-            if end > from && (bytes >= UNIT_BYTES || end - from >= UNIT_ROWS || end == rows) {
+            if end > from && (bytes >= ENOUGH_BYTES || end - from >= UNIT_ROWS || end == rows) {
                 let rows = from..end;
                 units.push(Unit { rows, bytes });
                 (from, bytes) = (end, 0);
