@@ -428,6 +428,25 @@ mod tests {
     }
 
     #[test]
+    fn who_begins_to_wait_within_a_group_is_told_of_it() {
+        let mut partition = Partition::new(0, 0, 0, Vec::new());
+        assert!(!partition.has_to_tell(1), "nobody waits");
+        let waits = partition.watch().expect("a topic that is there");
+        assert!(partition.has_to_tell(1));
+        assert!(!partition.has_to_tell(1), "noted already");
+        assert!(partition.has_to_tell(2));
+        partition.push_place(place(0, 10));
+        partition.wake();
+        assert_eq!(*waits.borrow(), 10);
+        drop(waits);
+        partition.wake();
+        assert!(!partition.has_to_tell(3), "nobody waits any more");
+        let again = partition.watch().expect("a topic that is there");
+        assert_eq!(*again.borrow(), 10);
+        assert!(partition.has_to_tell(3));
+    }
+
+    #[test]
     fn a_segment_that_comes_after_its_events_went_is_no_part_of_it() {
         let mut partition = Partition::new(0, 0, 0, Vec::new());
         partition.push_place(place(0, 10));
