@@ -78,6 +78,113 @@ fn every_offset_is_read_once_over_segments_and_tail() {
     assert_eq!(gaps, [[json!(0)]]);
 }
 
+#[test]
+fn a_packed_page_says_what_lines_say_and_is_appended_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::start(dir.path(), &QUICK);
+    let settings = json!({"partitions": 3, "key": "/user", "time": {"from": "value", "pointer": "/at", "unit": "us"}});
+    host.topic("t", &settings);
+    host.topic("copy", &json!({"partitions": 3}));
+    for round in 0..20 {
+        let lines: Vec<Value> = (round * 100..(round + 1) * 100)
+            .map(|n| json!({"n": n, "user": format!("user-{}", n % 17), "at": n * 7, "text": "x".repeat(60)}))
+            .collect();
+        host.append("t", &lines);
+    }
+    host.until("everything is in segments", || {
+        let (archived, end) = archived(&host, "t");
+        archived == end
+    });
+    // One more is still in memory.
+    host.append("t", &[json!({"n": 2000, "user": "user-0", "at": 1})]);
+    let lines = host.events("t");
+    assert_eq!(lines.len(), 2001);
+
+    let (mut next, mut seen) = ("0:0,1:0,2:0".to_owned(), Vec::new());
+    while seen.len() < lines.len() {
+        let path = format!("/v1/topics/t/events?cursor={next}&limit=700");
+        let answer = host.client().get(host.url(&path));
+        let answer = answer.header("accept", "application/vnd.tidemill.batch");
+        let answer = answer.send().unwrap();
+        assert_eq!(
+            answer.headers()["content-type"],
+            "application/vnd.tidemill.batch"
+        );
+        next = answer.headers()["tidemill-next"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let page = answer.bytes().unwrap();
+        let (events, batch) = unpack(&page);
+        assert!(!events.is_empty(), "a page of nothing before the end");
+        seen.extend(events);
+        let kind = "application/vnd.tidemill.batch";
+        let (status, answer) = host.send("POST", "/v1/topics/copy/events", kind, batch);
+        assert_eq!(status, 200, "{answer}");
+    }
+    let place = |event: &Value| (event["partition"].as_u64(), event["offset"].as_u64());
+    seen.sort_by_key(place);
+    let mut lines = lines;
+    lines.sort_by_key(place);
+    for line in &mut lines {
+        for name in ["headers", "time", "ingest_time"] {
+            line.as_object_mut().unwrap().remove(name);
+        }
+    }
+    assert_eq!(seen, lines);
+    let mut copied: Vec<Value> = host
+        .events("copy")
+        .iter()
+        .map(|e| e["value"].clone())
+        .collect();
+    copied.sort_by_key(|value| value["n"].as_u64());
+    assert!(
+        copied
+            .iter()
+            .map(|value| value["n"].as_u64().unwrap())
+            .eq(0..2001)
+    );
+}
+
+/// Reads a packed page as `host/server/src/read/packed.rs` describes it; its events as lines show them, and
+/// the batch that it is without its runs.
+fn unpack(page: &[u8]) -> (Vec<Value>, Vec<u8>) {
+    let field = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
+    let wide = |at: usize| i64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+    let (count, length, runs) = (field(4) as usize, field(8) as usize, field(12) as usize);
+    let payload = &page[16 + count * 32..][..length];
+    let part = |at: u32, length: u32| &payload[at as usize..][..length as usize];
+    let runs_at = 16 + count * 32 + length;
+    assert_eq!((field(0), page.len()), (1, runs_at + runs * 24));
+    let (mut events, mut row) = (Vec::new(), 0);
+    for run in (runs_at..page.len()).step_by(24) {
+        for nth in 0..u64::from(field(run + 4)) {
+            let head = 16 + row * 32;
+            let key = part(field(head + 8), field(head + 12));
+            let value = part(field(head + 16), field(head + 20));
+            assert_eq!(
+                (field(head + 24), field(head + 28)),
+                (0, 1),
+                "a key, no headers"
+            );
+            let value: Value = serde_json::from_slice(value).unwrap();
+            assert_eq!(value["at"], wide(head), "event time");
+            assert!(wide(run + 16) > 1_700_000_000_000_000, "ingest time");
+            events.push(json!({
+                "partition": field(run),
+                "offset": wide(run + 8).unsigned_abs() + nth,
+                "key": std::str::from_utf8(key).unwrap(),
+                "value": value,
+            }));
+            row += 1;
+        }
+    }
+    assert_eq!(row, count);
+    let mut batch = page[..runs_at].to_vec();
+    batch[12..16].fill(0);
+    (events, batch)
+}
+
 /// DuckDB gives large sums as text or number; compare as text where it is text.
 fn loosely(row: [Value; 4]) -> Vec<Value> {
     row.into_iter()

@@ -1,4 +1,4 @@
-//! Buffers of frames that nobody reads any more, filled again: in fresh memory the kernel's work costs
+//! Buffers of frames and units that nobody reads any more, filled again: in fresh memory the kernel's work costs
 //! more than what is copied into it.
 
 use bytes::Bytes;
@@ -8,22 +8,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const LEAST: usize = 32 << 10;
 /// Larger ones would keep too much from those that need less.
 const MOST: usize = 2 << 20;
-/// Bytes kept in all.
+/// Bytes kept in all, of frames.
 const KEPT: usize = 32 << 20;
 /// How many of the kept buffers are looked at for one that fits.
 const LOOK: usize = 32;
 
 /// The buffers kept. Clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Buffers(Arc<Mutex<Kept>>);
 
-#[derive(Default)]
 struct Kept {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
+    most: usize,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
 }
 
 impl Buffers {
+    /// None yet, and at most so many bytes.
+    pub(crate) fn keeping(most: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept {
+            buffers: Vec::new(),
+            bytes: 0,
+            most,
+        })))
+    }
+
     /// An empty buffer with at least this room.
     pub(crate) fn take(&self, room: usize) -> Vec<u8> {
         let kept = if (LEAST..=MOST).contains(&room) {
@@ -73,7 +88,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut kept = self.home.kept();
-        if kept.bytes + buffer.capacity() <= KEPT {
+        if kept.bytes + buffer.capacity() <= kept.most {
             buffer.clear();
             kept.bytes += buffer.capacity();
             kept.buffers.push(buffer);

@@ -371,7 +371,7 @@ fn check_rows(heads: &[RowHead], partitions: &[u32], payload_len: usize) -> Resu
     }
 }
 
-/// Counting sort of the heads behind the payload, and a slice for each partition touched.
+/// The heads behind the payload, sorted by partition, and a slice for each partition touched.
 fn sort_by_partition(
     body: &mut Vec<u8>,
     slices: &mut Vec<Slice>,
@@ -381,40 +381,80 @@ fn sort_by_partition(
     partitions: &[u32],
 ) {
     let most = partitions.iter().copied().max().unwrap_or_default() as usize;
-    // Per partition: rows and bytes; then the next row's place.
-    let mut counts = vec![(0_u32, 0_u32); most + 1];
-    for (head, partition) in heads.iter().zip(partitions) {
-        let count = &mut counts[*partition as usize];
-        count.0 += 1;
+    let order = match most < heads.len() * FEW_PARTITIONS {
+        true => counted(partitions, most),
+        false => compared(partitions),
+    };
+    body.reserve(heads.len() * ROW_HEAD_BYTES);
+    let first = slices.len();
+    for (place, row) in (0_u32..).zip(order) {
+        let (head, partition) = (heads[row as usize], partitions[row as usize]);
         let bytes = u32::try_from(head.bytes()).unwrap_or(u32::MAX);
-        count.1 = count.1.saturating_add(bytes);
-    }
-    let mut first_row = 0;
-    for (partition, count) in (0..).zip(&mut counts) {
-        let (rows, bytes) = *count;
-        if rows > 0 {
-            let topic = topic.0;
-            let base = 0;
-            slices.push(Slice {
+        body.extend_from_slice(&head.to_bytes());
+        match slices[first..].last_mut() {
+            Some(slice) if slice.partition == partition => {
+                slice.rows += 1;
+                slice.bytes = slice.bytes.saturating_add(bytes);
+            }
+            _ => slices.push(Slice {
                 section,
-                topic,
+                topic: topic.0,
                 partition,
-                first_row,
-                rows,
+                first_row: place,
+                rows: 1,
                 bytes,
-                base,
-            });
+                base: 0,
+            }),
         }
-        count.0 = first_row;
-        first_row += rows;
     }
-    let start = body.len();
-    body.resize(start + heads.len() * ROW_HEAD_BYTES, 0);
-    let sorted = &mut body[start..];
-    for (head, partition) in heads.iter().zip(partitions) {
-        let place = &mut counts[*partition as usize].0;
-        let at = *place as usize * ROW_HEAD_BYTES;
-        sorted[at..at + ROW_HEAD_BYTES].copy_from_slice(&head.to_bytes());
+}
+
+/// With more partitions than this many times the rows, counting the rows of each costs more than comparing
+/// them.
+const FEW_PARTITIONS: usize = 4;
+
+/// Rows in the order of their partitions, by a counting sort.
+fn counted(partitions: &[u32], most: usize) -> Vec<u32> {
+    let mut places = vec![0_u32; most + 2];
+    for partition in partitions {
+        places[*partition as usize + 1] += 1;
+    }
+    let mut before = 0;
+    for place in &mut places {
+        before += *place;
+        *place = before;
+    }
+    let mut order = vec![0; partitions.len()];
+    for (row, partition) in (0..).zip(partitions) {
+        let place = &mut places[*partition as usize];
+        order[*place as usize] = row;
         *place += 1;
+    }
+    order
+}
+
+/// The same by comparisons.
+fn compared(partitions: &[u32]) -> Vec<u32> {
+    let mut order: Vec<(u32, u32)> = partitions.iter().copied().zip(0..).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, row)| row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn rows_are_in_the_order_of_their_partitions_and_of_their_own(
+            partitions in prop::collection::vec(0_u32..40, 1..60),
+        ) {
+            let most = partitions.iter().copied().max().unwrap_or_default() as usize;
+            let mut expected: Vec<u32> = (0..).take(partitions.len()).collect();
+            expected.sort_by_key(|row| partitions[*row as usize]);
+            prop_assert_eq!(counted(&partitions, most), expected.clone());
+            prop_assert_eq!(compared(&partitions), expected);
+        }
     }
 }

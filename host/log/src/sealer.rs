@@ -1,12 +1,9 @@
 //! When committed events become a segment, and the steps from there to a named object.
 
 use crate::manifest::Manifest;
-use crate::read::in_background;
-use crate::segment::{NOT_TEXT, SegmentMeta, SegmentWriter};
+use crate::segment::{Finished, NOT_TEXT, SegmentMeta, SegmentWriter};
 use crate::{Format, Topic, paths};
-use crc_fast::{CrcAlgorithm, Digest};
 use std::collections::HashSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_env::Urgency;
@@ -144,49 +141,16 @@ pub(crate) async fn write_segments(
                 name.as_str(),
                 order.at.partition
             ))),
-            Ok(meta) => {
+            Ok(Finished { meta, checksum }) => {
                 let path = paths::segment(&name, order.at.partition, meta.first, &nonce);
-                let uploaded = upload(objects, path, &scratch.0).await;
-                uploaded.map(|path| SegmentMeta { path, ..meta })
+                let path = paths::with_checksum(&path, checksum);
+                let uploaded = objects.upload(&path, &scratch.0).await;
+                uploaded.map(|()| SegmentMeta { path, ..meta })
             }
         };
         done.push((order, uploaded));
     }
     done
-}
-
-async fn upload(objects: &Objects, path: String, file: &Path) -> Result<String> {
-    let path = with_checksum(&path, file).await?;
-    objects.upload(&path, file).await?;
-    Ok(path)
-}
-
-/// A segment's path that tells the checksum of its file as well.
-///
-/// # Errors
-/// `Unavailable` when the file can't be read back.
-pub(crate) async fn with_checksum(path: &str, file: &Path) -> Result<String> {
-    let file = file.to_owned();
-    let checksum = in_background(move || checksum_of(&file)).await?;
-    Ok(paths::with_checksum(path, checksum))
-}
-
-fn checksum_of(file: &Path) -> Result<u32> {
-    let failed = |error: std::io::Error| {
-        Error::unavailable(
-            "segment-not-written",
-            format!("{} can't be read back: {error}", file.display()),
-        )
-    };
-    let mut from = std::fs::File::open(file).map_err(failed)?;
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    let mut some = vec![0; 1 << 18];
-    loop {
-        match from.read(&mut some).map_err(failed)? {
-            0 => return Ok(u32::try_from(digest.finalize()).unwrap_or(u32::MAX)),
-            read => digest.update(&some[..read]),
-        }
-    }
 }
 
 impl Job {
@@ -226,7 +190,7 @@ struct Writing {
 fn write_files(
     begun: Vec<Result<Writing>>,
     mut next: impl FnMut(PartitionId, u64) -> Result<Vec<Batch>>,
-) -> Vec<Result<SegmentMeta>> {
+) -> Vec<Result<Finished>> {
     let mut all = begun;
     loop {
         let growing = all
@@ -341,7 +305,7 @@ impl Writing {
         ))
     }
 
-    fn finish(self) -> Result<SegmentMeta> {
+    fn finish(self) -> Result<Finished> {
         match self.writer {
             Some(writer) => writer.finish(),
             None => Err(Error::internal(

@@ -8,7 +8,6 @@ mod truncate;
 mod upkeep;
 
 pub(crate) use flush::Flushed;
-#[cfg(test)]
 pub(crate) use local::batch_of;
 
 use crate::ahead::Hold;

@@ -3,6 +3,9 @@
 //! followers may read ahead.
 
 mod ahead;
+mod chunk;
+
+pub(crate) use chunk::{CHUNK_BYTES, Chunk, InMemory};
 
 use crate::flow::Flow;
 use crate::segment::SegmentMeta;
@@ -12,8 +15,6 @@ use std::sync::Arc;
 use tidemill_types::Batch;
 use tokio::sync::watch;
 
-/// Memory a chunk takes beside its events.
-pub(crate) const CHUNK_BYTES: usize = 256;
 /// Neighbouring places are joined up to this many bytes of journal: one read, one index entry.
 const PLACE_BYTES: u64 = 256 << 10;
 
@@ -36,14 +37,6 @@ pub(crate) struct Place {
     pub(crate) len: u64,
 }
 
-/// Events in memory, and where they lie in the journal.
-pub(crate) struct Chunk {
-    pub(crate) batch: Batch,
-    pub(crate) place: Place,
-    /// The group they became durable with.
-    pub(crate) group: u64,
-}
-
 /// One partition.
 pub(crate) struct Partition {
     start: u64,
@@ -57,6 +50,11 @@ pub(crate) struct Partition {
     pub(crate) flow: Flow,
     /// The last group that touched it.
     pub(crate) touched: u64,
+    /// Whether somebody may wait for its end to move. Told apart from `moved`, which lies elsewhere: with
+    /// thousands of partitions, most have nobody.
+    watched: bool,
+    /// The last group whose events those who wait are told of.
+    told: u64,
     /// `None` when the topic is deleted.
     moved: Option<watch::Sender<u64>>,
     /// While anybody follows.
@@ -146,6 +144,8 @@ impl Partition {
             unsealed_bytes: 0,
             flow: Flow::default(),
             touched: 0,
+            watched: false,
+            told: 0,
             moved: Some(watch::Sender::new(end)),
             ahead: None,
         }
@@ -168,7 +168,8 @@ impl Partition {
     }
 
     /// The end as it moves; `None` when the topic is deleted.
-    pub(crate) fn watch(&self) -> Option<watch::Receiver<u64>> {
+    pub(crate) fn watch(&mut self) -> Option<watch::Receiver<u64>> {
+        self.watched = true;
         let moved = self.moved.as_ref()?;
         moved.send_replace(self.end);
         Some(moved.subscribe())
@@ -182,12 +183,18 @@ impl Partition {
         self.places.clear();
     }
 
-    /// Tells those who wait that the end has moved. With thousands of partitions, most have nobody.
-    pub(crate) fn wake(&self) {
-        if let Some(moved) = &self.moved
-            && moved.receiver_count() > 0
-        {
-            moved.send_replace(self.end);
+    /// Whether somebody who may wait hasn't been noted for this group.
+    pub(crate) fn has_to_tell(&mut self, group: u64) -> bool {
+        self.watched && std::mem::replace(&mut self.told, group) != group
+    }
+
+    /// Tells those who wait that the end has moved.
+    pub(crate) fn wake(&mut self) {
+        if let Some(moved) = &self.moved {
+            self.watched = moved.receiver_count() > 0;
+            if self.watched {
+                moved.send_replace(self.end);
+            }
         }
     }
 
@@ -209,7 +216,7 @@ impl Partition {
 
     /// Bytes of events in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.place.bytes).sum()
+        self.chunks.iter().map(Chunk::bytes).sum()
     }
 
     /// Bytes from `from` on that are in the journal, and the ingest time of the first such event.
@@ -220,24 +227,22 @@ impl Partition {
             .map(|place| place.time);
         let bytes = match from == self.archived_end {
             true => self.unsealed_bytes,
-            false => self.in_journal().map(|place| left_of(place, from)).sum(),
+            false => self.in_journal().map(|place| left_of(&place, from)).sum(),
         };
         (bytes, oldest)
     }
 
     /// All places in the journal, also of what is in memory, in order.
-    fn in_journal(&self) -> impl Iterator<Item = &Place> {
-        self.places
-            .iter()
-            .chain(self.chunks.iter().map(|chunk| &chunk.place))
+    fn in_journal(&self) -> impl Iterator<Item = Place> {
+        let places = self.places.iter().copied();
+        places.chain(self.chunks.iter().map(Chunk::place))
     }
 
     /// Events that became durable.
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        let place = &chunk.place;
-        self.flow.add(place.end - place.first, place.bytes);
-        self.end = place.end;
-        self.unsealed_bytes += place.bytes;
+        self.flow.add(chunk.end() - chunk.first, chunk.bytes());
+        self.end = chunk.end();
+        self.unsealed_bytes += chunk.bytes();
         self.chunks.push_back(chunk);
         self.let_ahead_go();
     }
@@ -251,9 +256,9 @@ impl Partition {
 
     /// Lets the memory of a group go; what isn't in a segment is still known by its place.
     pub(crate) fn forget(&mut self, group: u64) {
-        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.group <= group) {
-            if chunk.place.end > self.archived_end {
-                join(&mut self.places, chunk.place);
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.group() <= group) {
+            if chunk.end() > self.archived_end {
+                join(&mut self.places, chunk.place());
             }
         }
     }
@@ -304,7 +309,7 @@ impl Partition {
         }
         let left = self
             .in_journal()
-            .map(|place| left_of(place, self.archived_end))
+            .map(|place| left_of(&place, self.archived_end))
             .sum();
         self.unsealed_bytes = left;
     }
@@ -317,7 +322,7 @@ impl Partition {
         if from >= self.end {
             return Source::End;
         }
-        let in_memory = self.chunks.front().map(|chunk| chunk.place.first);
+        let in_memory = self.chunks.front().map(|chunk| chunk.first);
         if in_memory.is_some_and(|first| from >= first) {
             return Source::Memory(self.take(from, limit));
         }
@@ -339,12 +344,13 @@ impl Partition {
 
     fn take(&self, from: u64, limit: ReadLimit) -> Taken {
         let mut taken = Taken::new(from, limit);
-        let nth = self.chunks.partition_point(|chunk| chunk.place.end <= from);
-        for chunk in self.chunks.range(nth..) {
+        let nth = self.chunks.partition_point(|chunk| chunk.end() <= from);
+        let batches = self.chunks.range(nth..).filter_map(Chunk::batch);
+        for batch in batches {
             if taken.is_full() {
                 break;
             }
-            taken.take(&chunk.batch);
+            taken.take(&batch);
         }
         taken
     }
@@ -419,6 +425,25 @@ mod tests {
             at: 0,
             len: 1,
         }
+    }
+
+    #[test]
+    fn who_begins_to_wait_within_a_group_is_told_of_it() {
+        let mut partition = Partition::new(0, 0, 0, Vec::new());
+        assert!(!partition.has_to_tell(1), "nobody waits");
+        let waits = partition.watch().expect("a topic that is there");
+        assert!(partition.has_to_tell(1));
+        assert!(!partition.has_to_tell(1), "noted already");
+        assert!(partition.has_to_tell(2));
+        partition.push_place(place(0, 10));
+        partition.wake();
+        assert_eq!(*waits.borrow(), 10);
+        drop(waits);
+        partition.wake();
+        assert!(!partition.has_to_tell(3), "nobody waits any more");
+        let again = partition.watch().expect("a topic that is there");
+        assert_eq!(*again.borrow(), 10);
+        assert!(partition.has_to_tell(3));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::problem::{Answer, Problem};
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -127,9 +128,11 @@ impl Hold {
     }
 
     /// A body that holds this until it is sent.
-    pub(crate) fn of_body(self, bytes: Vec<u8>) -> Body {
+    pub(crate) fn of_parts(self, parts: Vec<Bytes>) -> Body {
+        let left = parts.iter().map(|part| part.len() as u64).sum();
         Body::new(Held {
-            bytes: Some(bytes.into()),
+            parts: parts.into_iter().filter(|part| !part.is_empty()).collect(),
+            left,
             _hold: self,
         })
     }
@@ -137,7 +140,9 @@ impl Hold {
 
 /// A body of known length.
 struct Held {
-    bytes: Option<Bytes>,
+    parts: VecDeque<Bytes>,
+    /// Bytes of them.
+    left: u64,
     _hold: Hold,
 }
 
@@ -149,15 +154,17 @@ impl HttpBody for Held {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-        Poll::Ready(self.bytes.take().map(hyper::body::Frame::data).map(Ok))
+        let part = self.parts.pop_front();
+        self.left -= part.as_ref().map_or(0, |part| part.len() as u64);
+        Poll::Ready(part.map(hyper::body::Frame::data).map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
+        self.parts.is_empty()
     }
 
     fn size_hint(&self) -> hyper::body::SizeHint {
-        hyper::body::SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+        hyper::body::SizeHint::with_exact(self.left)
     }
 }
 
@@ -184,7 +191,7 @@ mod tests {
         let mut all = budget.hold();
         all.grow(5 << 20).await.expect("all there is is enough");
         assert_eq!(budget.free(), 0);
-        let body = all.of_body(vec![1]);
+        let body = all.of_parts(vec![Bytes::from_static(b"1")]);
         assert_eq!(budget.free(), 0);
         drop(body);
         assert_eq!(budget.free(), 1 << 20);

@@ -3,13 +3,14 @@
 mod cursor;
 mod event;
 mod gather;
+mod packed;
 mod position;
 mod sse;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use event::{Layout, json_or_base64, json_or_object, parts, text_or_base64};
+pub(crate) use event::{Layout, json_or_base64, json_or_object, number, parts, text_or_base64};
 pub(crate) use position::out_of_range;
 
 use crate::app::{App, Shared};
@@ -19,6 +20,7 @@ use crate::query::Params;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use bytes::Bytes;
 use gather::{Page, Want};
 use std::fmt::Write;
 use std::time::Duration;
@@ -42,6 +44,7 @@ pub(crate) const QUERY: &[&str] = &[
 pub(crate) const TYPES: &[&str] = &[
     "application/json",
     "application/x-ndjson",
+    "application/vnd.tidemill.batch",
     "text/event-stream",
 ];
 
@@ -57,6 +60,7 @@ const MOST_BYTES: u64 = 16 << 20;
 enum Form {
     Json,
     Lines,
+    Packed,
     Events,
 }
 
@@ -77,10 +81,14 @@ pub(crate) async fn get(
     let cursor = position::start(&app, &topic, &params, last_event_id(&headers, form)?).await?;
     match form {
         Form::Events => Ok(sse::answer(app, topic, cursor, want.limit)),
-        Form::Json | Form::Lines => {
+        Form::Json | Form::Lines | Form::Packed => {
             let mut hold = app.leaving.hold();
             let page = gather::page(&app, &topic, cursor, want, &mut hold).await?;
-            Ok(render(&topic, &page, form, hold))
+            let parts = match form {
+                Form::Packed => packed::render(&page)?,
+                _ => vec![render(&topic, &page, form).into()],
+            };
+            Ok(answer(parts, &page, form, hold))
         }
     }
 }
@@ -137,6 +145,7 @@ fn form_of(headers: &HeaderMap) -> Answer<Form> {
         match range.split(';').next().unwrap_or_default().trim() {
             "application/json" | "application/*" | "*/*" | "" => return Ok(Form::Json),
             "application/x-ndjson" | "application/ndjson" => return Ok(Form::Lines),
+            "application/vnd.tidemill.batch" => return Ok(Form::Packed),
             "text/event-stream" => return Ok(Form::Events),
             _ => {}
         }
@@ -158,44 +167,47 @@ fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
     }
 }
 
-fn render(topic: &Topic, page: &Page, form: Form, mut hold: Hold) -> Response<Body> {
-    let mut out = Vec::with_capacity(256 + page.bytes * 5 / 4);
-    let next = page.next.to_string();
+/// A page as text.
+fn render(topic: &Topic, page: &Page, form: Form) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256 + page.text_bytes());
     if form == Form::Lines {
         for (partition, event) in page.events() {
             event::write(&mut out, topic, partition, &event, event::Layout::OneLine);
             out.push(b'\n');
         }
-    } else {
-        out.extend_from_slice(b"{\"events\":[");
-        for (nth, (partition, event)) in page.events().enumerate() {
-            if nth > 0 {
-                out.push(b',');
-            }
-            event::write(&mut out, topic, partition, &event, event::Layout::AsStored);
-        }
-        let mut rest = format!("],\"next\":\"{next}\",\"ends\":{{");
-        for (nth, (partition, end)) in page.ends().enumerate() {
-            let comma = if nth == 0 { "" } else { "," };
-            let _ = write!(rest, "{comma}\"{partition}\":{end}");
-        }
-        rest.push_str("}}");
-        out.extend_from_slice(rest.as_bytes());
+        return out;
     }
-    hold.shrink(out.len());
-    let mut answer = Response::new(hold.of_body(out));
-    let content_type = if form == Form::Lines {
-        "application/x-ndjson"
-    } else {
-        "application/json"
+    out.extend_from_slice(b"{\"events\":[");
+    for (nth, (partition, event)) in page.events().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        event::write(&mut out, topic, partition, &event, event::Layout::AsStored);
+    }
+    let mut rest = format!("],\"next\":\"{}\",\"ends\":{{", page.next);
+    for (nth, (partition, end)) in page.ends().enumerate() {
+        let comma = if nth == 0 { "" } else { "," };
+        let _ = write!(rest, "{comma}\"{partition}\":{end}");
+    }
+    rest.push_str("}}");
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
+fn answer(parts: Vec<Bytes>, page: &Page, form: Form, mut hold: Hold) -> Response<Body> {
+    hold.shrink(parts.iter().map(Bytes::len).sum());
+    let mut answer = Response::new(hold.of_parts(parts));
+    let content_type = match form {
+        Form::Lines => "application/x-ndjson",
+        Form::Packed => "application/vnd.tidemill.batch",
+        Form::Json | Form::Events => "application/json",
     };
-    answer
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    if form == Form::Lines
-        && let Ok(next) = HeaderValue::try_from(next)
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if form != Form::Json
+        && let Ok(next) = HeaderValue::try_from(page.next.to_string())
     {
-        answer.headers_mut().insert(NEXT, next);
+        headers.insert(NEXT, next);
     }
     answer
 }

@@ -78,6 +78,7 @@ impl Batch {
     }
 
     /// Number of events.
+    #[inline]
     pub fn len(&self) -> usize {
         self.heads.len() / ROW_HEAD_BYTES
     }
@@ -88,16 +89,19 @@ impl Batch {
     }
 
     /// The head of event `row`, for those who copy rows.
+    #[inline]
     pub fn head(&self, row: usize) -> RowHead {
         RowHead::read(&self.heads, row)
     }
 
     /// The payload the heads point into; it may hold more than this batch's events.
+    #[inline]
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
     /// Offset of event `row`.
+    #[inline]
     pub fn offset(&self, row: usize) -> u64 {
         match &self.offsets {
             Offsets::From(first) => first + (self.first + row) as u64,
@@ -106,6 +110,7 @@ impl Batch {
     }
 
     /// Ingest time of event `row`.
+    #[inline]
     pub fn ingest_time(&self, row: usize) -> Timestamp {
         match &self.ingest_times {
             IngestTimes::Same(time) => *time,
@@ -114,6 +119,7 @@ impl Batch {
     }
 
     /// Commit of event `row`.
+    #[inline]
     pub fn commit(&self, row: usize) -> CommitSeq {
         match &self.commits {
             Commits::Same(commit) => *commit,
@@ -122,11 +128,13 @@ impl Batch {
     }
 
     /// Event time of event `row`.
+    #[inline]
     pub fn time(&self, row: usize) -> Timestamp {
         Timestamp::from_micros(self.head(row).time)
     }
 
     /// Event `row`.
+    #[inline]
     pub fn get(&self, row: usize) -> Event<'_> {
         Event {
             offset: self.offset(row),

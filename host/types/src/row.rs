@@ -62,22 +62,16 @@ pub struct RowHead {
 
 impl RowHead {
     /// The 32 bytes of this head.
+    #[inline]
     pub fn to_bytes(self) -> [u8; ROW_HEAD_BYTES] {
         let mut out = [0; ROW_HEAD_BYTES];
         out[0..8].copy_from_slice(&self.time.to_le_bytes());
-        for (at, field) in [
-            self.key_at,
-            self.key_len,
-            self.value_at,
-            self.value_len,
-            self.headers_len,
-            self.flags.0,
-        ]
-        .iter()
-        .enumerate()
-        {
-            out[8 + at * 4..12 + at * 4].copy_from_slice(&field.to_le_bytes());
-        }
+        out[8..12].copy_from_slice(&self.key_at.to_le_bytes());
+        out[12..16].copy_from_slice(&self.key_len.to_le_bytes());
+        out[16..20].copy_from_slice(&self.value_at.to_le_bytes());
+        out[20..24].copy_from_slice(&self.value_len.to_le_bytes());
+        out[24..28].copy_from_slice(&self.headers_len.to_le_bytes());
+        out[28..32].copy_from_slice(&self.flags.0.to_le_bytes());
         out
     }
 
@@ -85,6 +79,7 @@ impl RowHead {
     ///
     /// # Panics
     /// When the block has no such row.
+    #[inline]
     pub fn read(heads: &[u8], row: usize) -> Self {
         let (head, _) = heads[row * ROW_HEAD_BYTES..]
             .split_first_chunk::<ROW_HEAD_BYTES>()
@@ -105,12 +100,14 @@ impl RowHead {
     }
 
     /// Key, value and header bytes together.
+    #[inline]
     pub fn bytes(self) -> usize {
         self.key_len as usize + self.value_len as usize + self.headers_len as usize
     }
 
     /// Whether everything it points to lies inside a payload of this length, its flags are known,
     /// a tombstone has no value and a null key no length.
+    #[inline]
     pub fn fits(self, payload_len: usize) -> bool {
         let end = |at: u32, len: u32| at as usize + len as usize;
         end(self.key_at, self.key_len) <= payload_len
@@ -139,6 +136,7 @@ impl<'a> RowView<'a> {
     ///
     /// # Panics
     /// When the head points outside the payload; heads from outside are checked with [`RowHead::fits`] first.
+    #[inline]
     pub fn new(head: RowHead, payload: &'a [u8]) -> Self {
         let slice = |at: u32, len: u32| &payload[at as usize..at as usize + len as usize];
         Self {

@@ -18,7 +18,15 @@ const SOON: [&str; 1] = ["log.segment_age=1s"];
 /// Ingest has so many times to lose to sealing; the better of each counts, for machines have moods.
 const ROUNDS: usize = 2;
 
-/// One reader, and four side by side, from the first event to the last, on a host that was just started.
+/// How history is read, and by how many side by side.
+const READERS: [(Form, usize); 4] = [
+    (Form::Ndjson, 1),
+    (Form::Ndjson, 4),
+    (Form::Packed, 1),
+    (Form::Packed, 4),
+];
+
+/// One reader, and several side by side, from the first event to the last, on a host that was just started.
 pub(super) async fn catch_up(dir: &Path, time: Duration, sizes: &[u32]) -> Result<Value> {
     let mut rows = Vec::new();
     for size in sizes {
@@ -29,22 +37,22 @@ pub(super) async fn catch_up(dir: &Path, time: Duration, sizes: &[u32]) -> Resul
         ingest::fill(&host, time, *size).await?;
         sealed(&host, ingest::TOPIC).await?;
         host.kill();
-        for readers in [1, 4] {
+        for (form, readers) in READERS {
             let host = Host::start(&dir)?;
-            rows.push(read(&host, readers, *size).await?);
+            rows.push(read(&host, form, readers, *size).await?);
         }
         std::fs::remove_dir_all(dir)?;
     }
     Ok(rows.into())
 }
 
-async fn read(host: &Host, readers: usize, size: u32) -> Result<Value> {
+async fn read(host: &Host, form: Form, readers: usize, size: u32) -> Result<Value> {
     let (end, archived) = ends(host, ingest::TOPIC).await?;
     let address = host.address.clone();
     let before = host.usage();
     let watch = Stopwatch::start();
     apart(move || async move {
-        let each = (0..readers).map(|_| read_all(&address, end));
+        let each = (0..readers).map(|_| read_all(&address, form, end));
         try_join_all(each).await
     })
     .await?;
@@ -52,7 +60,7 @@ async fn read(host: &Host, readers: usize, size: u32) -> Result<Value> {
     let cpu_seconds = host.used_since(before).cpu_seconds;
     let events = end * readers as u64;
     Ok(json!({
-        "readers": readers, "size": size, "events": events, "in_segments": archived,
+        "form": form.name(), "readers": readers, "size": size, "events": events, "in_segments": archived,
         "events_per_second": per_second(events, seconds),
         "mb_per_second": per_second(events * u64::from(size), seconds) / 1e6,
         "events_per_cpu_second": per_second(events, cpu_seconds),
@@ -61,8 +69,9 @@ async fn read(host: &Host, readers: usize, size: u32) -> Result<Value> {
     }))
 }
 
-async fn read_all(address: &str, end: u64) -> Result<()> {
-    let mut reader = Reader::open(address, ingest::TOPIC, "earliest").await?;
+async fn read_all(address: &str, form: Form, end: u64) -> Result<()> {
+    let reader = Reader::open(address, ingest::TOPIC, "earliest").await?;
+    let mut reader = reader.of(form);
     while reader.passed < end {
         reader.page(Duration::ZERO).await?;
     }

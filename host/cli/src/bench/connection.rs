@@ -96,8 +96,12 @@ pub(super) fn post(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
 
 /// A `GET` of lines, ready to send.
 pub(super) fn get(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nhost: tidemill\r\naccept: application/x-ndjson\r\n\r\n")
-        .into_bytes()
+    get_as(path, "application/x-ndjson")
+}
+
+/// A `GET` of another content type.
+pub(super) fn get_as(path: &str, kind: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: tidemill\r\naccept: {kind}\r\n\r\n").into_bytes()
 }
 
 #[cfg(test)]

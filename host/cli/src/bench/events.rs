@@ -34,6 +34,14 @@ impl Form {
             Self::Packed => "packed",
         }
     }
+
+    /// Its content type, of many events.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Ndjson => "application/x-ndjson",
+            Self::Packed => "application/vnd.tidemill.batch",
+        }
+    }
 }
 
 /// Events of a request: as many as were asked for, as long as it doesn't get too large.
@@ -48,10 +56,10 @@ pub(super) fn requests(topic: &str, form: Form, batch: u32, size: u32) -> Vec<Ve
         let lines = lines(nth * batch, batch, size);
         match (form, batch) {
             (_, 1) => post(&path, "application/json", lines.trim_end().as_bytes()),
-            (Form::Ndjson, _) => post(&path, "application/x-ndjson", lines.as_bytes()),
+            (Form::Ndjson, _) => post(&path, form.content_type(), lines.as_bytes()),
             (Form::Packed, _) => {
                 let body = packed(nth * batch, &lines);
-                post(&path, "application/vnd.tidemill.batch", &body)
+                post(&path, form.content_type(), &body)
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Readers of a topic, and what it has.
 
-use super::connection::{Connection, get};
+use super::connection::{Connection, get_as};
+use super::events::Form;
 use super::host::Host;
 use crate::failure::{Failure, Result};
 use crate::progress::{Stopwatch, pause};
@@ -11,10 +12,11 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A reader of all partitions of a topic, page by page, as lines.
+/// A reader of all partitions of a topic, page by page.
 pub(super) struct Reader {
     connection: Connection,
     topic: String,
+    form: Form,
     /// Where the next page begins, as a query.
     from: String,
     /// Offsets it has passed, over all partitions: events, in topics that lose none.
@@ -27,9 +29,15 @@ impl Reader {
         Ok(Self {
             connection: Connection::open(address).await?,
             topic: topic.to_owned(),
+            form: Form::Ndjson,
             from: format!("from={from}"),
             passed: 0,
         })
+    }
+
+    /// The same, in another form.
+    pub(super) fn of(self, form: Form) -> Self {
+        Self { form, ..self }
     }
 
     /// Reads the next page, waiting for its first event.
@@ -40,7 +48,8 @@ impl Reader {
             self.from,
             wait.as_millis()
         );
-        let status = self.connection.call(&get(&path)).await?;
+        let request = get_as(&path, self.form.content_type());
+        let status = self.connection.call(&request).await?;
         let next = self.connection.header("tidemill-next").ok_or_else(|| {
             let detail = format!("{path} answers {status} and no cursor");
             Failure::failed("strange-answer", detail)

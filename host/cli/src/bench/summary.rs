@@ -78,6 +78,7 @@ const TAIL: Columns = &[
     ("memory", "memory", Look::Bytes),
 ];
 const CATCH_UP: Columns = &[
+    ("form", "form", Look::Text),
     ("size", "bytes", Look::Whole),
     ("readers", "readers", Look::Whole),
     ("events", "events", Look::Whole),

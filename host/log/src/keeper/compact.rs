@@ -109,7 +109,7 @@ impl Keeper {
                 .write_again(shard, &pass.topic, group, &scratch.0, sieve)
                 .await?;
             output.stayed = sieve.stayed;
-            let after = written.as_ref().map_or(0, |meta| meta.events);
+            let after = written.as_ref().map_or(0, |written| written.meta.events);
             if group.len() == 1 && after == before {
                 continue;
             }

@@ -4,8 +4,8 @@
 
 use super::next::Replacement;
 use super::{Keeper, urgency};
-use crate::sealer::{self, Scratch};
-use crate::segment::{NOT_TEXT, SegmentMeta, SegmentWriter, Segments};
+use crate::sealer::Scratch;
+use crate::segment::{Finished, NOT_TEXT, SegmentMeta, SegmentWriter, Segments};
 use crate::shard::{Shard, lock};
 use crate::{Format, ReadLimit, Topic, paths};
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Keeper {
         group: &[SegmentMeta],
         file: &Path,
         sift: S,
-    ) -> Result<(Option<SegmentMeta>, S)> {
+    ) -> Result<(Option<Finished>, S)> {
         let unwanted = Shutdown::new();
         // Nobody waits any more when the log is closed.
         let _wanted = unwanted.clone().drop_guard();
@@ -72,13 +72,13 @@ impl Keeper {
     pub(super) async fn upload(
         &self,
         topic: &Topic,
-        mut meta: SegmentMeta,
+        written: Finished,
         file: &Path,
         about_to_be: &mut Vec<SegmentMeta>,
     ) -> Result<()> {
-        let nonce = self.random.nonce();
+        let (nonce, mut meta) = (self.random.nonce(), written.meta);
         let path = paths::segment(&topic.name, meta.partition, meta.first, &nonce);
-        meta.path = sealer::with_checksum(&path, file).await?;
+        meta.path = paths::with_checksum(&path, written.checksum);
         about_to_be.push(meta.clone());
         self.objects.upload(&meta.path, file).await
     }
@@ -122,7 +122,7 @@ struct Work {
 }
 
 impl Work {
-    async fn run<S: Sift>(mut self, mut sift: S) -> Result<(Option<SegmentMeta>, S)> {
+    async fn run<S: Sift>(mut self, mut sift: S) -> Result<(Option<Finished>, S)> {
         let written = match self.write(&mut sift).await {
             Err(error) if error.code == NOT_TEXT => {
                 sift.begin_again();
@@ -134,7 +134,7 @@ impl Work {
         written.map(|meta| (meta, sift))
     }
 
-    async fn write(&self, sift: &mut impl Sift) -> Result<Option<SegmentMeta>> {
+    async fn write(&self, sift: &mut impl Sift) -> Result<Option<Finished>> {
         let partition = self.group.first().map_or(0, |segment| segment.partition);
         let mut writer = SegmentWriter::create(&self.file, &self.topic, partition)?;
         let mut empty = true;

@@ -4,10 +4,10 @@ use super::schema;
 use super::writer::NOT_TEXT;
 use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder, make_view};
 use arrow_array::{
-    ArrayRef, BinaryViewArray, Int32Array, Int64Array, ListArray, RecordBatch, StringViewArray,
-    StructArray, TimestampMicrosecondArray,
+    ArrayRef, BinaryViewArray, Int32Array, Int64Array, ListArray, RecordBatch, StructArray,
+    TimestampMicrosecondArray,
 };
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
 use std::sync::Arc;
 use tidemill_types::{Batch, Error, Result, RowFlags};
 
@@ -33,7 +33,10 @@ pub(super) fn of(batches: &[Batch], partition: u32, text: bool) -> Result<Vec<Ar
             let has_key = head.flags.has(RowFlags::KEY);
             keys.push(buffer, payload, (head.key_at, head.key_len), has_key)?;
             let has_value = !head.flags.has(RowFlags::TOMBSTONE);
-            values.push(buffer, payload, (head.value_at, head.value_len), has_value)?;
+            let value = values.push(buffer, payload, (head.value_at, head.value_len), has_value)?;
+            if text && let Err(error) = simdutf8::basic::from_utf8(value) {
+                return Err(Error::invalid(NOT_TEXT, error.to_string()));
+            }
             headers += head.headers_len as usize;
         }
     }
@@ -41,14 +44,6 @@ pub(super) fn of(batches: &[Batch], partition: u32, text: bool) -> Result<Vec<Ar
         .iter()
         .map(|batch| Buffer::from(batch.payload().clone()));
     let buffer: Arc<[Buffer]> = payloads.collect();
-    let value: ArrayRef = match text {
-        true => {
-            let (views, nulls) = values.finish();
-            let text = StringViewArray::try_new(views, buffer.clone(), nulls);
-            Arc::new(text.map_err(|error| Error::invalid(NOT_TEXT, error.to_string()))?)
-        }
-        false => Arc::new(values.into_binary(&buffer)?),
-    };
     let headers: ArrayRef = match headers {
         0 => Arc::new(no_headers(count)?),
         _ => Arc::new(list_of_headers(batches, count)?),
@@ -60,7 +55,7 @@ pub(super) fn of(batches: &[Batch], partition: u32, text: bool) -> Result<Vec<Ar
         Arc::new(time(ingested)),
         Arc::new(time(times)),
         Arc::new(keys.into_binary(&buffer)?),
-        value,
+        Arc::new(values.into_binary(&buffer)?),
         headers,
         Arc::new(Int64Array::from(commits)),
     ])
@@ -80,32 +75,29 @@ impl Views {
         }
     }
 
-    /// One more: where it lies in the payload that is the buffer of this number, and how long it is.
-    fn push(
+    /// One more: where it lies in the payload that is the buffer of this number, and how long it is. Its
+    /// bytes.
+    fn push<'p>(
         &mut self,
         buffer: u32,
-        payload: &[u8],
+        payload: &'p [u8],
         (at, len): (u32, u32),
         is_there: bool,
-    ) -> Result<()> {
+    ) -> Result<&'p [u8]> {
         if !is_there {
             self.views.push(0);
             self.nulls.append_null();
-            return Ok(());
+            return Ok(&[]);
         }
         let part = payload.get(at as usize..at as usize + len as usize);
         let part = part.ok_or_else(|| Error::corrupt("an event points outside its payload"))?;
         self.views.push(make_view(part, buffer, at));
         self.nulls.append_non_null();
-        Ok(())
+        Ok(part)
     }
 
-    fn finish(mut self) -> (ScalarBuffer<u128>, Option<arrow_buffer::NullBuffer>) {
-        (self.views.into(), self.nulls.finish())
-    }
-
-    fn into_binary(self, buffer: &Arc<[Buffer]>) -> Result<BinaryViewArray> {
-        let (views, nulls) = self.finish();
+    fn into_binary(mut self, buffer: &Arc<[Buffer]>) -> Result<BinaryViewArray> {
+        let (views, nulls) = (self.views.into(), self.nulls.finish());
         BinaryViewArray::try_new(views, buffer.clone(), nulls).map_err(apart)
     }
 }

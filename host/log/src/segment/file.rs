@@ -5,11 +5,15 @@ use super::{SegmentMeta, schema};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector,
+};
 use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
@@ -18,13 +22,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tidemill_types::{Error, Result};
 
+/// A footer, and how its columns are decoded.
+pub(super) type Footer = ArrowReaderMetadata;
+
 /// Bytes at the end of a file that are fetched at once: footer and page index of most segments.
 const TAIL_BYTES: u64 = 64 << 10;
 /// Rows decoded at a time.
-const ROWS: usize = 1024;
-/// Pages are decoded together until they have this many event bytes, or rows.
+const ROWS: usize = 4096;
+/// What most units come to: a page of values, which has this many bytes with the length of each value.
 pub(super) const UNIT_BYTES: usize = 1 << 20;
-/// See [`UNIT_BYTES`].
+/// Pages are decoded together until they have this many event bytes, or rows. One full page is enough.
+const ENOUGH_BYTES: usize = UNIT_BYTES / 4 * 3;
+/// See [`ENOUGH_BYTES`].
 const UNIT_ROWS: usize = 16 << 10;
 
 /// What is decoded together: whole pages of values.
@@ -40,11 +49,11 @@ pub(super) struct Unit {
 pub(super) struct File<'a> {
     fetch: &'a Fetch,
     meta: &'a SegmentMeta,
-    footer: Arc<ParquetMetaData>,
+    footer: Footer,
 }
 
 /// Fetches and reads a footer with its page index.
-pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<ParquetMetaData> {
+pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<Footer> {
     let range = meta.bytes.saturating_sub(TAIL_BYTES)..meta.bytes;
     let tail = fetch.ranges(meta, std::slice::from_ref(&range)).await?;
     let mut decoder = guard(&meta.path, || {
@@ -55,7 +64,7 @@ pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<ParquetM
     })?;
     loop {
         match guard(&meta.path, || decoder.try_decode())? {
-            DecodeResult::Data(footer) => return Ok(footer),
+            DecodeResult::Data(footer) => return guard(&meta.path, || as_views(footer)),
             DecodeResult::NeedsData(ranges) => {
                 let bytes = fetch.ranges(meta, &ranges).await?;
                 guard(&meta.path, || decoder.push_ranges(ranges, bytes))?;
@@ -65,12 +74,29 @@ pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<ParquetM
     }
 }
 
+/// Keys and values are decoded to views into the pages they lie in, so that they are copied once: to
+/// where they stay.
+fn as_views(footer: ParquetMetaData) -> Result<Footer, ParquetError> {
+    let footer = Arc::new(footer);
+    let stored = ArrowReaderMetadata::try_new(footer.clone(), ArrowReaderOptions::new())?;
+    let viewed = |field: &Arc<Field>| {
+        let is_ours = |column: usize| field.name() == schema::COLUMNS[column];
+        let view = match field.data_type() {
+            DataType::Utf8 if is_ours(schema::VALUE) => DataType::Utf8View,
+            DataType::Binary if is_ours(schema::VALUE) || is_ours(schema::KEY) => {
+                DataType::BinaryView
+            }
+            _ => return field.clone(),
+        };
+        Arc::new(field.as_ref().clone().with_data_type(view))
+    };
+    let fields: Vec<_> = stored.schema().fields().iter().map(viewed).collect();
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+    ArrowReaderMetadata::try_new(footer, options)
+}
+
 impl<'a> File<'a> {
-    pub(super) fn new(
-        fetch: &'a Fetch,
-        meta: &'a SegmentMeta,
-        footer: Arc<ParquetMetaData>,
-    ) -> Self {
+    pub(super) fn new(fetch: &'a Fetch, meta: &'a SegmentMeta, footer: Footer) -> Self {
         Self {
             fetch,
             meta,
@@ -78,9 +104,13 @@ impl<'a> File<'a> {
         }
     }
 
+    fn parquet(&self) -> &ParquetMetaData {
+        self.footer.metadata()
+    }
+
     /// What its pages come to when they are unpacked.
     pub(super) fn unpacked_bytes(&self) -> u64 {
-        let groups = self.footer.row_groups().iter();
+        let groups = self.parquet().row_groups().iter();
         groups
             .map(|group| group.total_byte_size().max(0).cast_unsigned())
             .sum()
@@ -88,17 +118,17 @@ impl<'a> File<'a> {
 
     /// Number of row groups.
     pub(super) fn groups(&self) -> usize {
-        self.footer.num_row_groups()
+        self.parquet().num_row_groups()
     }
 
     /// Rows of a row group.
     pub(super) fn rows(&self, group: usize) -> usize {
-        usize::try_from(self.footer.row_group(group).num_rows()).unwrap_or(0)
+        usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
     }
 
     /// Least and greatest of a column of integers.
     pub(super) fn bounds(&self, group: usize, column: usize) -> Result<(i64, i64)> {
-        let column = self.footer.row_group(group).columns().get(column);
+        let column = self.parquet().row_group(group).columns().get(column);
         match column.and_then(|column| column.statistics()) {
             Some(Statistics::Int64(values)) => {
                 values.min_opt().copied().zip(values.max_opt().copied())
@@ -144,7 +174,7 @@ impl<'a> File<'a> {
 
     /// First row of the page in which the first event from an offset on lies.
     fn page_of(&self, group: usize, from: u64) -> usize {
-        let index = self.footer.page_index_for_row_group(group);
+        let index = self.parquet().page_index_for_row_group(group);
         let Some((ColumnIndexMetaData::INT64(offsets), pages)) = index
             .column_index(schema::OFFSET)
             .zip(index.page_locations(schema::OFFSET))
@@ -163,7 +193,7 @@ impl<'a> File<'a> {
     /// The units of a row group, in order.
     pub(super) fn units(&self, group: usize) -> Result<Vec<Unit>> {
         let rows = self.rows(group);
-        let index = self.footer.page_index_for_row_group(group);
+        let index = self.parquet().page_index_for_row_group(group);
         let value = index.offset_index(schema::VALUE);
         let value =
             value.ok_or_else(|| corrupt(self.meta, "it has no page index of its values"))?;
@@ -179,7 +209,7 @@ impl<'a> File<'a> {
             bytes += sizes
                 .and_then(|sizes| sizes.get(page))
                 .map_or(0, |size| unsigned(*size));
-            if end > from && (bytes >= UNIT_BYTES || end - from >= UNIT_ROWS || end == rows) {
+            if end > from && (bytes >= ENOUGH_BYTES || end - from >= UNIT_ROWS || end == rows) {
                 let rows = from..end;
                 units.push(Unit { rows, bytes });
                 (from, bytes) = (end, 0);
@@ -236,8 +266,8 @@ impl<'a> File<'a> {
             RowSelector::skip(all - rows.end),
         ]);
         let decoder = guard(&self.meta.path, || {
-            let builder = ParquetPushDecoderBuilder::try_new_decoder(self.footer.clone())?;
-            let schema = self.footer.file_metadata().schema_descr();
+            let builder = ParquetPushDecoderBuilder::new_with_metadata(self.footer.clone());
+            let schema = self.parquet().file_metadata().schema_descr();
             let wanted = (0..schema.num_columns())
                 .filter(|leaf| columns.contains(&schema.get_column_root(*leaf).name()));
             builder
@@ -295,10 +325,7 @@ impl Decoder {
 const CONTRADICTION: &str = "its row groups and its page index contradict each other";
 
 /// Runs the decoder on bytes that may be damaged: its errors and its panics say so.
-fn guard<T>(
-    path: &str,
-    decode: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
-) -> Result<T> {
+fn guard<T>(path: &str, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(unreadable(path, &error.to_string())),

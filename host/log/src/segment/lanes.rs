@@ -3,6 +3,7 @@
 use super::file::{Decoder, File, Step, Unit};
 use super::rows::Rows;
 use super::schema;
+use crate::buffers::Buffers;
 use arrow_array::RecordBatch;
 use futures::future::try_join_all;
 use std::ops::Range;
@@ -14,11 +15,12 @@ pub(super) async fn decode(
     group: usize,
     units: &[Unit],
     threads: usize,
+    buffers: &Buffers,
 ) -> Result<Vec<(usize, Batch)>> {
     let each = units.len().div_ceil(threads.max(1)).max(1);
     let lanes = units.chunks(each);
     let mut lanes = lanes
-        .map(|units| Lane::over(file, group, units))
+        .map(|units| Lane::over(file, group, units, buffers))
         .collect::<Result<Vec<_>>>()?;
     loop {
         let needed = lanes.iter().flat_map(|lane| lane.needs.iter().cloned());
@@ -61,11 +63,12 @@ struct Lane {
     /// Units still to come, the next one last.
     coming: Vec<Unit>,
     rows: Rows,
+    buffers: Buffers,
     done: Vec<(usize, Batch)>,
 }
 
 impl Lane {
-    fn over(file: &File<'_>, group: usize, units: &[Unit]) -> Result<Self> {
+    fn over(file: &File<'_>, group: usize, units: &[Unit], buffers: &Buffers) -> Result<Self> {
         let (Some(first), Some(last)) = (units.first(), units.last()) else {
             return Err(Error::internal("no rows of a segment were to be decoded"));
         };
@@ -74,7 +77,8 @@ impl Lane {
         let lane = Self {
             decoder: file.decoder(group, rows, columns)?,
             needs: Vec::new(),
-            rows: rows_of(first),
+            rows: rows_of(first, buffers),
+            buffers: buffers.clone(),
             coming: units.iter().rev().cloned().collect(),
             done: Vec::with_capacity(units.len()),
         };
@@ -108,9 +112,9 @@ impl Lane {
             if self.rows.len() == rows {
                 self.coming.pop();
                 let next = self.coming.last();
-                let next = next.map_or_else(|| Rows::with_capacity(0, 0), rows_of);
+                let next = next.map_or_else(Rows::default, |unit| rows_of(unit, &self.buffers));
                 let done = std::mem::replace(&mut self.rows, next);
-                self.done.push((first, done.into_batch()));
+                self.done.push((first, done.into_batch(&self.buffers)));
             }
         }
         Ok(())
@@ -124,6 +128,6 @@ impl Lane {
     }
 }
 
-fn rows_of(unit: &Unit) -> Rows {
-    Rows::with_capacity(unit.rows.len(), unit.bytes)
+fn rows_of(unit: &Unit, buffers: &Buffers) -> Rows {
+    Rows::with_room(unit.rows.len(), unit.bytes, buffers)
 }

@@ -15,7 +15,7 @@ mod writer;
 
 pub(crate) use reader::{ABSENT, Segments};
 pub(crate) use schema::COLUMNS;
-pub(crate) use writer::{NOT_TEXT, SegmentWriter};
+pub(crate) use writer::{Finished, NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;
 

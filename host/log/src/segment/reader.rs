@@ -1,12 +1,12 @@
 //! Ranges of segments back into packed rows: only the pages that are needed are fetched and decoded.
 
 use super::fetch::Fetch;
-use super::file::{File, UNIT_BYTES, Unit, footer};
+use super::file::{File, Footer, UNIT_BYTES, Unit, footer};
 use super::{SegmentMeta, lanes, schema};
+use crate::buffers::Buffers;
 use crate::{ReadLimit, TimeOf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use parquet::file::metadata::ParquetMetaData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Recent;
 use tidemill_env::files::BlockCache;
@@ -25,6 +25,8 @@ const AHEAD: usize = 2;
 const LEAST_AHEAD: usize = 4;
 /// The part of the memory for reading that is for footers.
 const FOOTERS: u64 = 4;
+/// Bytes of buffers kept for units to come.
+const BUFFERS: usize = 8 << 20;
 /// Offset, ingest time and commit of an event, and its row head.
 const ROW_BYTES: usize = 24 + ROW_HEAD_BYTES;
 
@@ -37,8 +39,10 @@ pub(crate) struct Segments(Arc<Inner>);
 
 struct Inner {
     fetch: Fetch,
-    footers: Mutex<Recent<String, Arc<ParquetMetaData>>>,
+    footers: Mutex<Recent<String, Footer>>,
     units: Mutex<Recent<UnitOf, Batch>>,
+    /// What units lay in that are forgotten.
+    buffers: Buffers,
     /// How many of them are decoded in one go, on how many threads.
     ahead: usize,
     threads: usize,
@@ -56,6 +60,7 @@ impl Segments {
             fetch: Fetch { objects, cache },
             footers: Mutex::new(Recent::new(footers)),
             units: Mutex::new(Recent::new(memory - footers)),
+            buffers: Buffers::keeping(BUFFERS),
             ahead: ahead(memory - footers, threads),
             threads,
         }))
@@ -123,7 +128,8 @@ impl Segments {
         group: usize,
         units: &[Unit],
     ) -> Result<Batch> {
-        let mut batches = lanes::decode(file, group, units, self.0.threads).await?;
+        let mut batches =
+            lanes::decode(file, group, units, self.0.threads, &self.0.buffers).await?;
         let mut kept = lock(&self.0.units);
         for (row, batch) in &batches {
             let bytes = batch.payload().len() + batch.len() * ROW_BYTES;
@@ -206,7 +212,7 @@ impl Segments {
             }
             file.decode(group, 0..file.rows(group), &columns, |columns| {
                 let offsets = columns.column(0).as_primitive_opt::<Int64Type>();
-                let keys = columns.column(1).as_binary_opt::<i32>();
+                let keys = columns.column(1).as_binary_view_opt();
                 let (offsets, keys) = offsets
                     .zip(keys)
                     .ok_or_else(|| Error::corrupt("it has other columns"))?;
@@ -237,8 +243,8 @@ impl Segments {
         let footer = match known {
             Some(footer) => footer,
             None => {
-                let footer = Arc::new(footer(&self.0.fetch, meta).await?);
-                let bytes = footer.memory_size() as u64;
+                let footer = footer(&self.0.fetch, meta).await?;
+                let bytes = footer.metadata().memory_size() as u64;
                 lock(&self.0.footers).put(meta.path.clone(), footer.clone(), bytes);
                 footer
             }

@@ -1,15 +1,24 @@
 //! Columns back into packed rows.
 
+use crate::buffers::Buffers;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, BinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{
+    Array, BinaryArray, BinaryViewArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
+    StringViewArray,
+};
+use arrow_buffer::Buffer;
 use std::ops::Range;
 use tidemill_types::{
     Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, ROW_HEAD_BYTES, Result, RowFlags,
     RowHead, Timestamp, encode_header,
 };
 
+/// Values of a page that lie no farther apart are copied together: the length of each is between them.
+const GAP: usize = 8;
+
 /// Rows in the making, without gaps between them.
+#[derive(Default)]
 pub(super) struct Rows {
     heads: Vec<u8>,
     payload: Vec<u8>,
@@ -20,11 +29,11 @@ pub(super) struct Rows {
 
 impl Rows {
     /// None, with room for so many and for so many bytes of values.
-    pub(super) fn with_capacity(rows: usize, bytes: usize) -> Self {
+    pub(super) fn with_room(rows: usize, bytes: usize, buffers: &Buffers) -> Self {
         Self {
             heads: Vec::with_capacity(rows * ROW_HEAD_BYTES),
-            // Keys and headers lie there too.
-            payload: Vec::with_capacity(bytes + bytes / 8),
+            // Keys, headers and the lengths of values lie there too.
+            payload: buffers.take(bytes + bytes / 8 + rows * GAP),
             offsets: Vec::with_capacity(rows),
             ingest_times: Vec::with_capacity(rows),
             commits: Vec::with_capacity(rows),
@@ -55,36 +64,36 @@ impl Rows {
         Ok(())
     }
 
-    /// Rows without headers: their values as they lie, and behind them their keys.
+    /// Rows without headers: their values as they lie in their pages, and behind them their keys.
     fn push_whole(&mut self, columns: &Columns<'_>) -> Result<()> {
-        let (values, value_ends) = columns.value.parts();
-        let values_at = here(&self.payload)?;
-        self.payload.extend_from_slice(values);
-        let (keys, key_ends) = parts(columns.key.value_data(), columns.key.value_offsets());
-        let keys_at = here(&self.payload)?;
-        self.payload.extend_from_slice(keys);
-        here(&self.payload)?;
-        let nowhere = || Error::corrupt("its values are out of order");
-        let place = |ends: &[i32], row: usize, at: u32| {
-            let from = u32::try_from(ends[row] - ends[0]).ok()?;
-            let len = u32::try_from(ends[row + 1] - ends[row]).ok()?;
-            Some((at + from, len))
-        };
+        let (views, pages) = columns.value.parts();
+        let first = self.heads.len();
+        let mut stretch = Stretch::default();
         for (row, time) in columns.time.values().iter().enumerate() {
-            let (value_at, value_len) = place(value_ends, row, values_at).ok_or_else(nowhere)?;
-            let (key_at, key_len) = place(key_ends, row, keys_at).ok_or_else(nowhere)?;
+            let view = View::of(views[row]);
+            let value_at = stretch.take(&mut self.payload, view, pages, || columns.value.get(row));
             let head = RowHead {
                 time: *time,
-                key_at,
-                key_len,
-                value_at,
-                value_len,
-                headers_len: 0,
+                value_at: u32::try_from(value_at).map_err(|_| too_large())?,
+                value_len: view.length,
                 flags: columns.flags(row),
+                ..RowHead::default()
             };
             self.heads.extend_from_slice(&head.to_bytes());
         }
-        Ok(())
+        stretch.copy(&mut self.payload);
+        let heads = self.heads[first..].chunks_exact_mut(ROW_HEAD_BYTES);
+        for (row, head) in heads.enumerate() {
+            let key = columns.key.value(row);
+            let keyed = RowHead {
+                key_at: here(&self.payload)?,
+                key_len: u32::try_from(key.len()).map_err(|_| too_large())?,
+                ..RowHead::read(head, 0)
+            };
+            self.payload.extend_from_slice(key);
+            head.copy_from_slice(&keyed.to_bytes());
+        }
+        here(&self.payload).map(drop)
     }
 
     fn push_one(&mut self, columns: &Columns<'_>, row: usize) -> Result<()> {
@@ -110,14 +119,14 @@ impl Rows {
         Ok(())
     }
 
-    pub(super) fn into_batch(self) -> Batch {
+    pub(super) fn into_batch(self, buffers: &Buffers) -> Batch {
         let (first, last) = (self.offsets.first(), self.offsets.last());
         let dense = first.zip(last).filter(|(first, last)| {
             last.checked_sub(**first) == Some(self.offsets.len() as u64 - 1)
         });
         Batch::new(
             self.heads.into(),
-            self.payload.into(),
+            buffers.lend(self.payload),
             match dense {
                 Some((first, _)) => Offsets::From(*first),
                 None => Offsets::Each(self.offsets.into()),
@@ -129,21 +138,91 @@ impl Rows {
 }
 
 fn here(payload: &[u8]) -> Result<u32> {
-    u32::try_from(payload.len()).map_err(|_| Error::corrupt("its pages are too large"))
+    u32::try_from(payload.len()).map_err(|_| too_large())
 }
 
-/// The bytes of all values of an array, and where each ends.
-fn parts<'a>(bytes: &'a [u8], ends: &'a [i32]) -> (&'a [u8], &'a [i32]) {
-    let at = |end: Option<&i32>| end.and_then(|end| usize::try_from(*end).ok()).unwrap_or(0);
-    let range = at(ends.first())..at(ends.last());
-    (bytes.get(range).unwrap_or_default(), ends)
+fn too_large() -> Error {
+    Error::corrupt("its pages are too large")
+}
+
+/// Values of at most so many bytes lie in their views.
+const INLINE: u32 = 12;
+
+/// Where a value lies, by the layout of Arrow's views.
+#[derive(Clone, Copy)]
+struct View {
+    length: u32,
+    buffer: u32,
+    offset: u32,
+}
+
+impl View {
+    fn of(view: u128) -> Self {
+        let bytes = view.to_le_bytes();
+        let field = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            length: field(0),
+            buffer: field(8),
+            offset: field(12),
+        }
+    }
+}
+
+/// Values that lie one behind the other in a page, to be copied with one copy.
+#[derive(Default)]
+struct Stretch<'a> {
+    page: &'a [u8],
+    buffer: u32,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Stretch<'a> {
+    /// Where in the payload a value will lie: in this stretch, in one that begins with it, or, if the page
+    /// isn't known because the value is short enough to lie in the view itself, by itself.
+    fn take(
+        &mut self,
+        payload: &mut Vec<u8>,
+        view: View,
+        pages: &'a [Buffer],
+        value: impl Fn() -> &'a [u8],
+    ) -> usize {
+        if view.length <= INLINE {
+            if view.length > 0 {
+                self.copy(payload);
+            }
+            let at = payload.len();
+            payload.extend_from_slice(value());
+            return at;
+        }
+        let (from, len) = (view.offset as usize, view.length as usize);
+        let goes_on =
+            self.to > 0 && self.buffer == view.buffer && (self.to..=self.to + GAP).contains(&from);
+        if !goes_on {
+            self.copy(payload);
+            // An array's views lie within its buffers, or it couldn't have been made.
+            let page = pages.get(view.buffer as usize);
+            self.page = page.map_or(&[], Buffer::as_slice);
+            (self.buffer, self.from) = (view.buffer, from);
+        }
+        self.to = from + len;
+        payload.len() + from - self.from
+    }
+
+    /// Copies what was taken.
+    fn copy(&mut self, payload: &mut Vec<u8>) {
+        payload.extend_from_slice(self.page.get(self.from..self.to).unwrap_or_default());
+        *self = Self::default();
+    }
 }
 
 struct Columns<'a> {
     offset: &'a PrimitiveArray<Int64Type>,
     ingest: &'a PrimitiveArray<TimestampMicrosecondType>,
     time: &'a PrimitiveArray<TimestampMicrosecondType>,
-    key: &'a BinaryArray,
+    key: &'a BinaryViewArray,
     value: Values<'a>,
     headers: &'a ListArray,
     header_names: &'a StringArray,
@@ -152,8 +231,8 @@ struct Columns<'a> {
 }
 
 enum Values<'a> {
-    Text(&'a StringArray),
-    Binary(&'a BinaryArray),
+    Text(&'a StringViewArray),
+    Binary(&'a BinaryViewArray),
 }
 
 impl<'a> Values<'a> {
@@ -172,10 +251,11 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn parts(&self) -> (&'a [u8], &'a [i32]) {
+    /// Where each value lies, and the pages.
+    fn parts(&self) -> (&'a [u128], &'a [Buffer]) {
         match self {
-            Self::Text(all) => parts(all.value_data(), all.value_offsets()),
-            Self::Binary(all) => parts(all.value_data(), all.value_offsets()),
+            Self::Text(all) => (all.views(), all.data_buffers()),
+            Self::Binary(all) => (all.views(), all.data_buffers()),
         }
     }
 }
@@ -202,10 +282,10 @@ impl<'a> Columns<'a> {
             offset: numbers(columns, "offset")?,
             ingest: numbers(columns, "ingest_ts")?,
             time: numbers(columns, "event_ts")?,
-            key: columns.column_by_name("key")?.as_binary_opt()?,
-            value: match value.as_string_opt() {
+            key: columns.column_by_name("key")?.as_binary_view_opt()?,
+            value: match value.as_string_view_opt() {
                 Some(text) => Values::Text(text),
-                None => Values::Binary(value.as_binary_opt()?),
+                None => Values::Binary(value.as_binary_view_opt()?),
             },
             headers,
             header_names: header.column_by_name("name")?.as_string_opt()?,

@@ -3,10 +3,11 @@
 use super::{letters, typed};
 use crate::{Format, Topic, TopicSettings};
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
+use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 use std::sync::Arc;
 use tidemill_types::{Error, Result};
 
@@ -43,9 +44,22 @@ const BLOOM_KEYS: u64 = 1 << 20;
 /// The version of these columns, in the file's metadata.
 const FORMAT: &str = "1";
 
-/// The Arrow schema that a segment is written with. That keys and values are views is of no matter to the
-/// file, which doesn't keep it.
-pub(super) fn schema(topic: &Topic) -> Arc<Schema> {
+/// The Arrow schema that a segment is written with, and the Parquet schema that says in the file what it
+/// means. That keys and values are views is of no matter to the file. Values are bytes on their way into
+/// it, also where the file says that they are text: whether they are is looked at once, when they become
+/// columns.
+pub(super) fn schema(topic: &Topic) -> Result<(Arc<Schema>, SchemaDescriptor)> {
+    let stored = match topic.settings.format {
+        Format::Json => DataType::Utf8View,
+        Format::Bytes => DataType::BinaryView,
+    };
+    let stored = ArrowSchemaConverter::new().convert(&with_values(topic, stored));
+    let stored = stored
+        .map_err(|error| Error::internal(format!("columns that Parquet can't have: {error}")))?;
+    Ok((Arc::new(with_values(topic, DataType::BinaryView)), stored))
+}
+
+fn with_values(topic: &Topic, value_type: DataType) -> Schema {
     let settings = &topic.settings;
     let [
         partition,
@@ -58,10 +72,6 @@ pub(super) fn schema(topic: &Topic) -> Arc<Schema> {
         commit,
     ] = COLUMNS;
     let time = || DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    let value_type = match settings.format {
-        Format::Json => DataType::Utf8View,
-        Format::Bytes => DataType::BinaryView,
-    };
     let mut fields = vec![
         Field::new(partition, DataType::Int32, false),
         Field::new(offset, DataType::Int64, false),
@@ -81,7 +91,7 @@ pub(super) fn schema(topic: &Topic) -> Arc<Schema> {
     if letters::are_in(topic) {
         fields.extend(letters::fields());
     }
-    Arc::new(Schema::new(fields))
+    Schema::new(fields)
 }
 
 /// One element of the column `headers`.

@@ -189,7 +189,7 @@ async fn store(format: Format, batches: &[Batch]) -> Stored {
     for batch in batches {
         writer.write(batch).expect("write");
     }
-    let mut meta = writer.finish().expect("finish");
+    let mut meta = writer.finish().expect("finish").meta;
     meta.path = "a.parquet".into();
     objects.upload(&meta.path, &file).await.expect("upload");
     Stored {
@@ -454,7 +454,7 @@ async fn offsets_that_fall_are_refused() {
     let empty =
         SegmentWriter::create(&folder.path().join("t"), &topic(Format::Json), 0).expect("create");
     assert_eq!(
-        empty.finish().expect_err("nothing in it").kind,
+        empty.finish().err().expect("nothing in it").kind,
         ErrorKind::Internal
     );
 }

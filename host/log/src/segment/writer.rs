@@ -6,10 +6,11 @@ use super::{SegmentMeta, columns, schema};
 use crate::{Format, Topic};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
+use crc_fast::{CrcAlgorithm, Digest};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +18,12 @@ use tidemill_types::{Batch, Error, ErrorKind, Result};
 
 /// Rows turned into columns at a time.
 const ROWS: usize = 4096;
-/// Event bytes turned into columns at a time, so that large events don't make large columns; and bytes of
-/// payloads, for those of whole frames stay in memory as long as rows point into them.
-const BYTES: usize = 2 << 20;
+/// Event bytes turned into columns at a time: few enough that they are still in the processor's cache when
+/// they are encoded.
+const BYTES: usize = 512 << 10;
+/// Bytes of payloads of which rows become columns together, for those of whole frames stay in memory as long
+/// as rows point into them.
+const PAYLOADS: usize = 4 << 20;
 
 /// The code of the error for a value that isn't text in a topic whose values are: the file is to be
 /// written again with binary values, because sealing must never be stuck.
@@ -27,7 +31,7 @@ pub(crate) const NOT_TEXT: &str = "value-not-text";
 
 /// Writes one segment to a local file. Blocking; memory is bounded by one row group.
 pub(crate) struct SegmentWriter {
-    writer: ArrowWriter<BufWriter<File>>,
+    writer: ArrowWriter<BufWriter<Summed>>,
     schema: Arc<Schema>,
     text: bool,
     topic: Topic,
@@ -62,7 +66,33 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.rows >= ROWS || self.bytes >= BYTES || self.payloads >= BYTES
+        self.rows >= ROWS || self.bytes >= BYTES || self.payloads >= PAYLOADS
+    }
+}
+
+/// A segment that was written.
+pub(crate) struct Finished {
+    /// What the manifest is to know of it. The path is empty: the caller knows where it will lie.
+    pub(crate) meta: SegmentMeta,
+    /// The crc32c of the file.
+    pub(crate) checksum: u32,
+}
+
+/// A file, and the checksum of what was written to it from its beginning on.
+struct Summed {
+    file: File,
+    digest: Digest,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -88,12 +118,14 @@ impl SegmentWriter {
             })
             .and_then(|()| File::create_new(path))
             .map_err(|error| not_written(&error).at(path.display()))?;
-        let schema = schema::schema(topic);
+        let (schema, stored) = schema::schema(topic)?;
         let options = ArrowWriterOptions::new()
             .with_properties(schema::properties(&topic.settings)?)
+            .with_parquet_schema(stored)
             .with_skip_arrow_metadata(true);
-        let writer =
-            ArrowWriter::try_new_with_options(BufWriter::new(file), schema.clone(), options);
+        let digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let to = BufWriter::new(Summed { file, digest });
+        let writer = ArrowWriter::try_new_with_options(to, schema.clone(), options);
         Ok(Self {
             writer: writer.map_err(|error| not_written(&error))?,
             schema,
@@ -177,12 +209,11 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the file. The path in the answer is empty: the caller knows where it will lie. Not synced:
-    /// an upload makes it durable.
+    /// Ends the file. Not synced: an upload makes it durable.
     ///
     /// # Errors
     /// As [`Self::write`]; `Internal` when nothing was written.
-    pub(crate) fn finish(mut self) -> Result<SegmentMeta> {
+    pub(crate) fn finish(mut self) -> Result<Finished> {
         self.settle()?;
         let Some(seen) = self.seen else {
             return Err(Error::internal(
@@ -196,11 +227,11 @@ impl SegmentWriter {
             .writer
             .into_inner()
             .map_err(|error| not_written(&error))?;
-        let file = file
+        let Summed { file, digest } = file
             .into_inner()
             .map_err(|error| not_written(error.error()))?;
         let bytes = file.metadata().map_err(|error| not_written(&error))?.len();
-        Ok(SegmentMeta {
+        let meta = SegmentMeta {
             topic: self.topic.id,
             partition: self.partition,
             first: seen.first,
@@ -212,7 +243,9 @@ impl SegmentWriter {
             max_time: seen.time.end,
             min_ingest: seen.ingest.start,
             max_ingest: seen.ingest.end,
-        })
+        };
+        let checksum = u32::try_from(digest.finalize()).unwrap_or(u32::MAX);
+        Ok(Finished { meta, checksum })
     }
 }
 

@@ -1,12 +1,11 @@
 //! From the queue to the disk, to readers and to those who wait: one group at a time.
 
-use super::local::batch_of;
-use super::{Condition, Flusher, GroupMemory, Shard, Used, lock, stopped};
+use super::{Condition, Flusher, GroupMemory, Shard, TopicPartitions, Used, lock, stopped};
 use crate::journal::{JournalFile, Placed, Queued, Writer};
-use crate::tail::{CHUNK_BYTES, Chunk, Place};
+use crate::tail::{CHUNK_BYTES, Chunk, InMemory, Partition};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
 
 /// A group grows up to about this many bytes: about a millisecond of disk.
@@ -100,12 +99,14 @@ impl Shard {
             bytes: 0,
             touched: Vec::new(),
         };
+        let mut waited_for = Vec::new();
+        let file = flusher.writer.file().number;
         for (queued, placed) in group.iter().zip(&placed) {
             memory.bytes += placed.body.len();
-            self.publish_frame(flusher.writer.file().number, queued, placed, &mut memory);
+            self.publish_frame(file, queued, placed, &mut memory, &mut waited_for);
         }
-        for partition in &memory.touched {
-            lock(partition).wake();
+        for partition in waited_for {
+            lock(&partition).wake();
         }
         if let (Some(durable), Some(last)) = (&flusher.durable, group.last()) {
             durable.send_replace(CommitSeq(last.sequenced.seq));
@@ -122,45 +123,45 @@ impl Shard {
         self.remember(flusher, memory);
     }
 
-    fn publish_frame(&self, file: u64, queued: &Queued, placed: &Placed, memory: &mut GroupMemory) {
+    fn publish_frame(
+        &self,
+        file: u64,
+        queued: &Queued,
+        placed: &Placed,
+        memory: &mut GroupMemory,
+        waited_for: &mut Vec<Arc<Mutex<Partition>>>,
+    ) {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let frame = Arc::new(InMemory {
+            body: placed.body.clone(),
+            sections: queued.body.sections.clone(),
+            seq: queued.sequenced.seq,
+            time: queued.sequenced.time,
+            file,
+            at: placed.at,
+            len: placed.len,
+            group: memory.group,
+        });
+        let mut known: (u32, Option<&Arc<TopicPartitions>>) = (0, None);
         for slice in &queued.body.slices {
+            if known.1.is_none() || known.0 != slice.topic {
+                known = (slice.topic, topics.get(&TopicId(slice.topic)));
+            }
             // A topic deleted meanwhile has no readers.
-            let Some(topic) = topics.get(&TopicId(slice.topic)) else {
+            let partitions = known.1.map(|topic| &topic.partitions);
+            let partition = partitions.and_then(|all| all.get(slice.partition as usize));
+            let (Some(partition), Some(chunk)) = (partition, Chunk::new(&frame, slice)) else {
                 continue;
-            };
-            let (Some(partition), Some(section)) = (
-                topic.partitions.get(slice.partition as usize),
-                queued.body.sections.get(slice.section as usize),
-            ) else {
-                continue;
-            };
-            let batch = batch_of(
-                &placed.body,
-                section,
-                slice,
-                queued.sequenced.seq,
-                queued.sequenced.time,
-            );
-            let place = Place {
-                first: slice.base,
-                end: slice.base + u64::from(slice.rows),
-                bytes: u64::from(slice.bytes),
-                time: queued.sequenced.time,
-                file,
-                at: placed.at,
-                len: placed.len,
             };
             let mut locked = lock(partition);
-            locked.push(Chunk {
-                batch,
-                place,
-                group: memory.group,
-            });
+            locked.push(chunk);
             memory.bytes += CHUNK_BYTES;
             if locked.touched != memory.group {
                 locked.touched = memory.group;
                 memory.touched.push(partition.clone());
+            }
+            if locked.has_to_tell(memory.group) {
+                waited_for.push(partition.clone());
             }
         }
         self.publish_truncations(&topics, &queued.truncations);

@@ -3,9 +3,10 @@
 use super::rows::{Refusal, Rows};
 use crate::body::json_text_answer;
 use crate::problem::Problem;
+use crate::read::number;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use std::fmt::Write;
+use std::io::Write;
 use tidemill_log::{AckMode, Topic, Written};
 
 /// Where events landed, over all frames of a request.
@@ -34,7 +35,13 @@ impl Landed {
     ) {
         self.count += events as u64;
         self.dead_lettered += letters as u64;
-        for written in written.iter().filter(|it| it.at.topic == topic.id) {
+        let ours = written.iter().filter(|it| it.at.topic == topic.id);
+        if self.partitions.is_empty() {
+            // They come in order, each partition once.
+            self.partitions.extend(ours);
+            return;
+        }
+        for written in ours {
             match self
                 .partitions
                 .binary_search_by_key(&written.at.partition, |known| known.at.partition)
@@ -51,26 +58,35 @@ impl Landed {
     }
 
     /// As JSON members, without braces.
-    fn write(&self, out: &mut String) {
-        let _ = write!(out, "\"count\":{},\"partitions\":[", self.count);
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"count\":");
+        number(out, self.count);
+        out.extend_from_slice(b",\"partitions\":[");
         for (nth, written) in self.partitions.iter().enumerate() {
-            let comma = if nth == 0 { "" } else { "," };
-            let (partition, first, last) = (written.at.partition, written.first, written.last);
-            let _ = write!(
-                out,
-                "{comma}{{\"partition\":{partition},\"first\":{first},\"last\":{last},\"end\":{}}}",
-                last + 1
-            );
+            if nth > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"partition\":");
+            number(out, written.at.partition.into());
+            out.extend_from_slice(b",\"first\":");
+            number(out, written.first);
+            out.extend_from_slice(b",\"last\":");
+            number(out, written.last);
+            out.extend_from_slice(b",\"end\":");
+            number(out, written.last + 1);
+            out.push(b'}');
         }
-        out.push(']');
+        out.push(b']');
     }
 
     /// As a member of a problem, with the last line that is written.
     pub(crate) fn to_json(&self, last_line: u64) -> serde_json::Value {
-        let mut text = String::from("{");
+        let mut text = b"{".to_vec();
         self.write(&mut text);
-        let _ = write!(text, ",\"line\":{last_line}}}");
-        serde_json::from_str(&text).unwrap_or_default()
+        text.extend_from_slice(b",\"line\":");
+        number(&mut text, last_line);
+        text.push(b'}');
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 }
 
@@ -89,8 +105,8 @@ pub(crate) fn accepted(
     refused: u64,
     refusals: &[Refusal],
 ) -> Response<Body> {
-    let mut out = String::with_capacity(128 + 64 * landed.partitions.len());
-    out.push('{');
+    let mut out = Vec::with_capacity(128 + 64 * landed.partitions.len());
+    out.push(b'{');
     landed.write(&mut out);
     let _ = write!(out, ",\"ack\":\"{}\"", ack_name(ack));
     if landed.dead_lettered > 0 {
@@ -104,7 +120,7 @@ pub(crate) fn accepted(
             serde_json::Value::from(listed)
         );
     }
-    out.push('}');
+    out.push(b'}');
     json_text_answer(StatusCode::OK, out)
 }
 

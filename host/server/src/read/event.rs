@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use std::io::Write;
+use tidemill_json::Cursor;
 use tidemill_log::{Format, Topic};
 use tidemill_types::Event;
 
@@ -24,10 +25,11 @@ pub(super) fn write(
     event: &Event<'_>,
     layout: Layout,
 ) {
-    put(
-        out,
-        format_args!("{{\"partition\":{partition},\"offset\":{},", event.offset),
-    );
+    out.extend_from_slice(b"{\"partition\":");
+    number(out, partition.into());
+    out.extend_from_slice(b",\"offset\":");
+    number(out, event.offset);
+    out.push(b',');
     let row = &event.row;
     parts(
         out,
@@ -36,13 +38,11 @@ pub(super) fn write(
         row.headers,
         layout,
     );
-    put(
-        out,
-        format_args!(
-            ",\"time\":\"{}\",\"ingest_time\":\"{}\"}}",
-            event.row.time, event.ingest_time
-        ),
-    );
+    out.extend_from_slice(b",\"time\":\"");
+    event.row.time.write_to(out);
+    out.extend_from_slice(b"\",\"ingest_time\":\"");
+    event.ingest_time.write_to(out);
+    out.extend_from_slice(b"\"}");
 }
 
 /// Key, value and headers as members of an object.
@@ -88,15 +88,38 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
+/// Appends a whole number.
+pub(crate) fn number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+        if number == 0 {
+            return out.extend_from_slice(&digits[first..]);
+        }
+    }
+}
+
 fn string(out: &mut Vec<u8>, text: &str) {
-    let _ = serde_json::to_writer(out, text);
+    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        let _ = serde_json::to_writer(out, text);
+    }
 }
 
 /// Text as a JSON string, or bytes in base64 under another name.
 pub(crate) fn text_or_base64(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     match simdutf8::basic::from_utf8(bytes) {
         Ok(text) => {
-            put(out, format_args!("\"{name}\":"));
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
             string(out, text);
         }
         Err(_) => put(
@@ -124,8 +147,12 @@ pub(crate) fn json_or_object(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 fn is_json(value: &[u8]) -> bool {
+    let ordinary = |text: &str| {
+        let mut at = Cursor::new(text);
+        at.skip().and_then(|()| at.end()).is_ok()
+    };
     simdutf8::basic::from_utf8(value)
-        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+        .is_ok_and(|text| ordinary(text) || serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
 /// Values that a packed batch or a function brought are not known to be JSON, so they are looked at here.

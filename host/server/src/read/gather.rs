@@ -18,6 +18,9 @@ pub(super) struct Want {
     pub(super) wait: Duration,
 }
 
+/// What an event's text has beside its key, value and headers: names of members, place, times.
+const EVENT_TEXT_BYTES: usize = 160;
+
 /// Events of some partitions.
 pub(super) struct Page {
     batches: Vec<(u32, Batch)>,
@@ -39,6 +42,16 @@ impl Page {
             .flat_map(|(partition, batch)| batch.iter().map(|event| (*partition, event)))
     }
 
+    /// The same as they came.
+    pub(super) fn batches(&self) -> &[(u32, Batch)] {
+        &self.batches
+    }
+
+    /// About what they come to as text.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.bytes + self.bytes / 8 + self.count * EVENT_TEXT_BYTES
+    }
+
     /// Committed ends by partition.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u32, u64)> {
         self.next
@@ -46,6 +59,18 @@ impl Page {
             .iter()
             .zip(&self.ends)
             .map(|((partition, next), end)| (*partition, end.unwrap_or(*next)))
+    }
+
+    /// Some events by themselves.
+    #[cfg(test)]
+    pub(super) fn of(batches: Vec<(u32, Batch)>, next: Cursor) -> Self {
+        Self {
+            count: batches.iter().map(|(_, batch)| batch.len()).sum(),
+            bytes: batches.iter().map(|(_, batch)| batch.event_bytes()).sum(),
+            ends: vec![None; next.0.len()],
+            batches,
+            next,
+        }
     }
 
     fn take(&mut self, place: usize, read: Read) {
@@ -97,7 +122,7 @@ async fn counted(
     hold.grow(limit.bytes).await?;
     let page = once(app, topic, cursor, limit).await?;
     hold.shrink(page.bytes);
-    hold.grow(page.bytes + page.bytes / 2).await?;
+    hold.grow(page.text_bytes()).await?;
     Ok(page)
 }
 

@@ -212,7 +212,7 @@ pub(super) const PAGES: &[Page] = &[
         "not-acceptable",
         "no such representation",
         "The answer can't be given in the form that the header Accept asks for.",
-        "Ask for application/json, application/x-ndjson or text/event-stream.",
+        "Ask for application/json, application/x-ndjson, application/vnd.tidemill.batch or text/event-stream.",
     ),
     page_of(
         408,

@@ -1,0 +1,393 @@
+//! A page as a packed batch (`application/vnd.tidemill.batch`), for readers that count cycles: row heads
+//! and payload as an append takes them, and behind them which rows these are. Nothing is looked at or
+//! written anew; what lies in memory in one stretch is sent from there.
+//!
+//! ```text
+//! header, little endian: u32 version = 1, u32 count of rows, u32 length of the payload, u32 count of runs
+//! then `count` row heads of 32 bytes, then the payload they point into (row layout of `types`),
+//! then the runs, 24 bytes each: u32 partition, u32 rows, u64 first offset, i64 ingest time (µs since 1970)
+//! ```
+//! Runs are in the order of the rows. The rows of a run have consecutive offsets and the same ingest time.
+//! The payload may hold bytes that no row points to. Without its runs, and with 0 for their number, an
+//! answer can be appended to another topic as it is.
+
+use super::gather::Page;
+use crate::problem::Answer;
+use bytes::Bytes;
+use std::ops::Range;
+use tidemill_types::{Batch, Error, ROW_HEAD_BYTES, RowHead};
+
+const HEADER_BYTES: usize = 16;
+const RUN_BYTES: usize = 24;
+const VERSION: u32 = 1;
+/// A stretch of a payload shorter than this is copied: a part of its own costs more.
+const LEAST_SHARED: usize = 16 << 10;
+
+/// The parts of the body in order.
+pub(super) fn render(page: &Page) -> Answer<Vec<Bytes>> {
+    let mut front = Vec::with_capacity(HEADER_BYTES + page.count * ROW_HEAD_BYTES);
+    front.resize(HEADER_BYTES, 0);
+    let (mut payload, mut runs) = (Payload::default(), Runs::default());
+    for (partition, batch) in page.batches() {
+        payload.take(batch, &mut front)?;
+        (0..batch.len()).for_each(|row| runs.take(*partition, batch, row));
+    }
+    let lengths = [page.count, payload.len(), runs.count()];
+    let [count, length, of_runs] = lengths.map(u32::try_from);
+    let header = [
+        VERSION,
+        fitting(count)?,
+        fitting(length)?,
+        fitting(of_runs)?,
+    ];
+    for (field, number) in front.chunks_exact_mut(4).zip(header) {
+        field.copy_from_slice(&number.to_le_bytes());
+    }
+    let mut parts = vec![front.into()];
+    parts.extend(payload.finish());
+    parts.push(runs.finish().into());
+    Ok(parts)
+}
+
+fn fitting(number: Result<u32, std::num::TryFromIntError>) -> Answer<u32> {
+    Ok(number.map_err(|_| Error::internal("a page beyond 4 GiB"))?)
+}
+
+/// The payload in the making.
+#[derive(Default)]
+struct Payload {
+    parts: Vec<Bytes>,
+    /// Bytes of `parts`.
+    shared: usize,
+    /// What comes behind them.
+    copied: Vec<u8>,
+}
+
+impl Payload {
+    fn len(&self) -> usize {
+        self.shared + self.copied.len()
+    }
+
+    /// Takes a batch's events, and adds their heads.
+    fn take(&mut self, batch: &Batch, heads: &mut Vec<u8>) -> Answer<()> {
+        let Some(stretch) = stretch(batch) else {
+            for row in 0..batch.len() {
+                let head = self.copy(batch.head(row), batch.payload())?;
+                heads.extend_from_slice(&head.to_bytes());
+            }
+            return Ok(());
+        };
+        let to = fitting(u32::try_from(self.len()))?;
+        let from = fitting(u32::try_from(stretch.start))?;
+        // A part that is sent keeps all of the memory it lies in.
+        let is_most = batch.payload().len() <= 2 * stretch.len();
+        if stretch.len() >= LEAST_SHARED && is_most {
+            self.settle();
+            self.shared += stretch.len();
+            self.parts.push(batch.payload().slice(stretch));
+        } else {
+            self.copied.extend_from_slice(&batch.payload()[stretch]);
+        }
+        fitting(u32::try_from(self.len()))?;
+        for row in 0..batch.len() {
+            let head = batch.head(row);
+            let moved = |at: u32, len: u32| if len == 0 { 0 } else { at - from + to };
+            let head = RowHead {
+                key_at: moved(head.key_at, head.key_len),
+                value_at: moved(head.value_at, head.value_len + head.headers_len),
+                ..head
+            };
+            heads.extend_from_slice(&head.to_bytes());
+        }
+        Ok(())
+    }
+
+    /// Copies one event.
+    fn copy(&mut self, head: RowHead, payload: &[u8]) -> Answer<RowHead> {
+        let (key, rest) = places(head);
+        let value_at = fitting(u32::try_from(self.len()))?;
+        self.copied.extend_from_slice(&payload[rest.clone()]);
+        let key_at = if key.start >= rest.start && key.end <= rest.end {
+            value_at + (head.key_at - head.value_at)
+        } else {
+            let at = fitting(u32::try_from(self.len()))?;
+            self.copied.extend_from_slice(&payload[key]);
+            at
+        };
+        Ok(RowHead {
+            key_at,
+            value_at,
+            ..head
+        })
+    }
+
+    /// What was copied becomes a part.
+    fn settle(&mut self) {
+        if !self.copied.is_empty() {
+            self.shared += self.copied.len();
+            self.parts.push(std::mem::take(&mut self.copied).into());
+        }
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        self.settle();
+        self.parts
+    }
+}
+
+/// Where the key lies, and where value and headers do.
+fn places(head: RowHead) -> (Range<usize>, Range<usize>) {
+    let (key_at, value_at) = (head.key_at as usize, head.value_at as usize);
+    let rest = head.value_len as usize + head.headers_len as usize;
+    (
+        key_at..key_at + head.key_len as usize,
+        value_at..value_at + rest,
+    )
+}
+
+/// The stretch of a payload in which a batch's events lie, if little else lies there.
+fn stretch(batch: &Batch) -> Option<Range<usize>> {
+    let (mut from, mut to, mut bytes) = (usize::MAX, 0, 0);
+    for row in 0..batch.len() {
+        let (key, rest) = places(batch.head(row));
+        for part in [key, rest] {
+            if !part.is_empty() {
+                bytes += part.len();
+                (from, to) = (from.min(part.start), to.max(part.end));
+            }
+        }
+    }
+    let length = to.saturating_sub(from);
+    (length > 0 && length <= bytes + bytes / 4).then_some(from..to)
+}
+
+/// Which rows they are, in the making.
+#[derive(Default)]
+struct Runs {
+    bytes: Vec<u8>,
+    last: Option<Run>,
+}
+
+struct Run {
+    partition: u32,
+    rows: u32,
+    first: u64,
+    ingest: i64,
+}
+
+impl Runs {
+    fn take(&mut self, partition: u32, batch: &Batch, row: usize) {
+        let (offset, ingest) = (batch.offset(row), batch.ingest_time(row).micros());
+        match &mut self.last {
+            Some(run)
+                if run.partition == partition
+                    && run.ingest == ingest
+                    && run.first + u64::from(run.rows) == offset =>
+            {
+                run.rows += 1;
+            }
+            last => {
+                let begun = Run {
+                    partition,
+                    rows: 1,
+                    first: offset,
+                    ingest,
+                };
+                if let Some(done) = last.replace(begun) {
+                    done.write(&mut self.bytes);
+                }
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.bytes.len() / RUN_BYTES + usize::from(self.last.is_some())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if let Some(last) = self.last.take() {
+            last.write(&mut self.bytes);
+        }
+        self.bytes
+    }
+}
+
+impl Run {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.partition.to_le_bytes());
+        out.extend_from_slice(&self.rows.to_le_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.ingest.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::cursor::Cursor;
+    use proptest::prelude::*;
+    use tidemill_types::{
+        CommitSeq, Commits, IngestTimes, Offsets, PackedRows, RowView, Timestamp,
+    };
+
+    type Shown = (
+        u32,
+        u64,
+        i64,
+        i64,
+        Option<Vec<u8>>,
+        Option<Vec<u8>>,
+        Vec<u8>,
+    );
+
+    fn field(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    /// Reads a body as its description says.
+    fn unpack(body: &[u8]) -> Vec<Shown> {
+        let number = |at: usize| field(body, at) as usize;
+        assert_eq!(field(body, 0), 1);
+        let (count, length, of_runs) = (number(4), number(8), number(12));
+        let payload_at = HEADER_BYTES + count * ROW_HEAD_BYTES;
+        let (heads, payload) = (
+            &body[HEADER_BYTES..payload_at],
+            &body[payload_at..][..length],
+        );
+        let runs = &body[payload_at + length..];
+        assert_eq!(runs.len(), of_runs * RUN_BYTES);
+        let mut rows = 0..count;
+        let mut shown = Vec::new();
+        for run in runs.chunks(RUN_BYTES) {
+            let first = u64::from_le_bytes(run[8..16].try_into().unwrap());
+            let ingest = i64::from_le_bytes(run[16..24].try_into().unwrap());
+            for nth in 0..u64::from(field(run, 4)) {
+                let head = RowHead::read(heads, rows.next().unwrap());
+                assert!(head.fits(payload.len()));
+                let row = RowView::new(head, payload);
+                let (key, value) = (row.key.map(<[u8]>::to_vec), row.value.map(<[u8]>::to_vec));
+                let headers = row.headers.as_bytes().to_vec();
+                let (partition, offset) = (field(run, 0), first + nth);
+                shown.push((partition, offset, ingest, head.time, key, value, headers));
+            }
+        }
+        assert!(rows.next().is_none());
+        shown
+    }
+
+    fn expected(page: &Page) -> Vec<Shown> {
+        let events = page.events().map(|(partition, event)| {
+            let (key, value) = (event.row.key, event.row.value);
+            (
+                partition,
+                event.offset,
+                event.ingest_time.micros(),
+                event.row.time.micros(),
+                key.map(<[u8]>::to_vec),
+                value.map(<[u8]>::to_vec),
+                event.row.headers.as_bytes().to_vec(),
+            )
+        });
+        events.collect()
+    }
+
+    fn page(batches: Vec<(u32, Batch)>) -> Page {
+        Page::of(batches, Cursor::default())
+    }
+
+    fn batch(rows: &PackedRows, first: u64, ingest: i64) -> Batch {
+        let heads: Vec<u8> = rows.heads.iter().flat_map(|head| head.to_bytes()).collect();
+        Batch::new(
+            heads.into(),
+            rows.payload.clone().into(),
+            Offsets::From(first),
+            IngestTimes::Same(Timestamp::from_micros(ingest)),
+            Commits::Same(CommitSeq(1)),
+        )
+    }
+
+    #[test]
+    fn a_page_has_golden_bytes() {
+        let mut rows = PackedRows::default();
+        let time = Timestamp::from_micros(5);
+        rows.push(time, Some(b"k"), Some(b"12"), []).unwrap();
+        rows.push(time, None, None, []).unwrap();
+        let page = page(vec![(3, batch(&rows, 7, 9))]);
+        let body = render(&page).unwrap().concat();
+        let golden = [
+            "01000000 02000000 03000000 01000000",
+            "0500000000000000 00000000 01000000 01000000 02000000 00000000 01000000",
+            "0500000000000000 00000000 00000000 00000000 00000000 00000000 02000000",
+            "6b 3132",
+            "03000000 02000000 0700000000000000 0900000000000000",
+        ];
+        let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden.concat().replace(' ', ""));
+        assert_eq!(unpack(&body), expected(&page));
+    }
+
+    #[test]
+    fn what_lies_in_one_stretch_is_sent_from_where_it_is() {
+        let mut rows = PackedRows::default();
+        for nth in 0..1000_u32 {
+            let value = format!("{{\"key\":\"{nth:05}\",\"more\":\"0123456789\"}}");
+            rows.push(Timestamp::from_micros(1), None, Some(value.as_bytes()), [])
+                .unwrap();
+            // The key lies in the value, as in a body of JSON.
+            let head = rows.heads.last_mut().unwrap();
+            (head.key_at, head.key_len) = (head.value_at + 8, 5);
+            head.flags = tidemill_types::RowFlags::KEY;
+        }
+        let whole = batch(&rows, 0, 1);
+        let few = whole.slice(10..20);
+        let scattered = Batch::new(
+            [rows.heads[0], rows.heads[999]]
+                .iter()
+                .flat_map(|head| head.to_bytes())
+                .collect::<Vec<u8>>()
+                .into(),
+            whole.payload().clone(),
+            Offsets::Each([5, 8].into()),
+            IngestTimes::Each([1, 2].map(Timestamp::from_micros).into()),
+            Commits::Same(CommitSeq(1)),
+        );
+        let page = page(vec![(0, few), (1, whole.clone()), (1, scattered)]);
+        let parts = render(&page).unwrap();
+        // Header and heads; what was copied; what is shared; what was copied; runs.
+        assert_eq!(parts.len(), 5);
+        assert_eq!(parts[2].as_ptr(), whole.payload().as_ptr());
+        assert_eq!(unpack(&parts.concat()), expected(&page));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn a_page_comes_as_it_is(
+            batches in prop::collection::vec(
+                (
+                    0_u32..3,
+                    any::<u32>(),
+                    prop::collection::vec(
+                        (any::<Option<[u8; 3]>>(), prop::option::of(prop::collection::vec(any::<u8>(), 0..3000)), any::<bool>()),
+                        1..20,
+                    ),
+                ),
+                0..5,
+            ),
+        ) {
+            let batches = batches.into_iter().map(|(partition, first, events)| {
+                let mut rows = PackedRows::default();
+                for (key, value, has_header) in events {
+                    let header = has_header.then_some(("h", b"v".as_slice()));
+                    let key = key.as_ref().map(|key| key.as_slice());
+                    rows.push(Timestamp::from_micros(1), key, value.as_deref(), header).unwrap();
+                }
+                let all = batch(&rows, first.into(), i64::from(first));
+                (partition, all.slice(all.len() / 3..all.len()))
+            });
+            let page = page(batches.collect());
+            prop_assert_eq!(unpack(&render(&page).unwrap().concat()), expected(&page));
+        }
+    }
+}
