@@ -73,6 +73,7 @@ impl Desk<'_> {
             floor,
             time: event.row.time,
             offset: event.offset,
+            topic: Some(self.deployment.inputs[pending.input(row)].topic.id),
             key: event.row.key,
             value: event.row.value,
             headers: event.row.headers,

@@ -180,9 +180,8 @@ async fn ready(inner: &Arc<Inner>, name: &str, replay: &Replay) -> Result<Ready>
     let mut all = Vec::new();
     if replay.mode != ReplayMode::Verify {
         let deployment = found.deployment(inner, replay.version).await?;
-        let input = deployment.main_input();
-        all = spans(&inner.parts.log, input, replay.from, replay.to).await?;
-        progress.expect(all.iter().map(|span| span.to - span.from).sum());
+        all = spans(&inner.parts.log, &deployment, replay.from, replay.to).await?;
+        progress.expect(all.iter().map(Span::len).sum());
     }
     Ok(Ready {
         found,

@@ -91,7 +91,7 @@ impl Task {
             Err(fault) => return Some(Turned::Wait(Slice::Fault(fault))),
         };
         let turn = Turn {
-            position: self.position,
+            position: self.position.clone(),
             processing: processing.unwrap_or(Timestamp::from_micros(i64::MIN)),
             number: self.note.counts.timers,
         };

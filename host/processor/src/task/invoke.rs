@@ -58,7 +58,8 @@ pub(super) struct Guest {
     counts: Vec<Option<i64>>,
     /// For each distinct key and slot, the bytes it takes.
     sizes: Vec<u64>,
-    seed: u64,
+    /// Of the random numbers of each input's events.
+    seeds: Vec<u64>,
     told_keyless: bool,
 }
 
@@ -79,7 +80,7 @@ impl Guest {
             clock: Vec::new(),
             counts: Vec::new(),
             sizes: Vec::new(),
-            seed: seed(deployment.owner.as_str(), partition),
+            seeds: seeds(deployment, partition),
             told_keyless: false,
         }
     }
@@ -294,7 +295,7 @@ impl Task {
     }
 
     fn call(&mut self, attempt: u32) -> Result<Vec<u8>, Called> {
-        let granted = self.grant();
+        let (granted, partition) = (self.grant(), self.partition());
         let deployment = &self.deployment;
         let instance = match &mut self.guest.instance {
             Some(instance) => instance,
@@ -318,12 +319,15 @@ impl Task {
         let first = pending
             .zip(self.guest.sent.first())
             .and_then(|(pending, row)| pending.watermark(*row));
+        let input = pending
+            .zip(self.guest.sent.first())
+            .map_or(0, |(pending, row)| pending.input(*row));
         let call = Call {
-            input: 0,
-            partition: self.at.partition,
+            input: u32::try_from(input).unwrap_or_default(),
+            partition,
             attempt,
             watermark: first.unwrap_or_else(|| self.note.watermark_micros(disorder)),
-            seed: self.guest.seed ^ timers.map_or(0, |_| TIMER_SEED),
+            seed: self.guest.seeds[input] ^ timers.map_or(0, |_| TIMER_SEED),
         };
         let begun = self.parts.clock.elapsed();
         let answer = instance.on_batch(call, self.guest.packer.finish());
@@ -437,8 +441,8 @@ impl Task {
         let key = found.as_ref().and_then(|(event, _)| event.row.key);
         let (partition, offset) = match &found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
-            Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
-            _ => (self.at.partition, self.position),
+            Some((event, None)) if !self.fires() => (self.partition(), event.offset),
+            _ => (self.partition(), self.position.first()),
         };
         self.lines.push_within(
             &self.deployment.manifest.limits,
@@ -495,6 +499,18 @@ impl From<Failure> for Cause {
             error: failure.message,
         }
     }
+}
+
+/// Seeds by input: two of them have events of the same offset, which must not draw the same numbers.
+fn seeds(deployment: &Deployment, partition: u32) -> Vec<u64> {
+    let owner = deployment.owner.as_str();
+    let inputs = deployment.inputs.iter().enumerate();
+    inputs
+        .map(|(at, input)| match at {
+            0 => seed(owner, partition),
+            _ => seed(&format!("{owner}\0{}", input.topic.name), partition),
+        })
+        .collect()
 }
 
 /// Seed of a task's random numbers: the same on every machine (FNV-1a of name and partition).

@@ -75,7 +75,7 @@ pub(super) fn below(state: &mut u64, bound: usize) -> usize {
 #[derive(Clone)]
 struct Settings {
     config: String,
-    topic: String,
+    topics: &'static [&'static str],
     committed: Rc<RefCell<Model>>,
 }
 
@@ -84,8 +84,9 @@ impl Surroundings for Settings {
         self.config.clone()
     }
 
-    fn input_topic(&self, _input: u32) -> String {
-        self.topic.clone()
+    fn input_topic(&self, input: u32) -> String {
+        let topic = self.topics.get(input as usize).copied();
+        topic.unwrap_or_default().to_owned()
     }
 
     fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8> {
@@ -117,7 +118,7 @@ pub(super) fn run(
 ) -> Result<Run, String> {
     let settings = Settings {
         config: config.to_owned(),
-        topic: function.input.to_owned(),
+        topics: function.inputs,
         committed: Rc::new(RefCell::new(Model::new())),
     };
     let mut host = Host {
@@ -141,17 +142,20 @@ pub(super) fn run(
         batches: 0,
     };
     let mut at = 0;
-    let (mut offset, mut received) = (0, START);
+    let (mut nth, mut received) = (0, START);
+    let mut offsets = vec![0; function.inputs.len()];
     while at < steps.len() && host.run.stopped.is_none() {
-        let mut events = Vec::new();
-        while let Some(Step::Event(given)) = steps.get(at) {
-            let event = given.packed(offset, function.key, received);
+        let (mut events, mut inputs) = (Vec::new(), Vec::new());
+        while let Some(Step::Event(input, given)) = steps.get(at) {
+            let place = (nth, offsets[*input]);
+            let event = given.packed(place, function.key, received);
             received = event.ingest_time.saturating_add(1);
-            offset += 1;
+            (nth, offsets[*input]) = (nth + 1, offsets[*input] + 1);
             events.push(event);
+            inputs.push(*input);
             at += 1;
         }
-        host.events(&events)?;
+        host.events(&events, &inputs)?;
         while let Some(Step::Time(time)) = steps.get(at) {
             received = received.max(*time);
             host.time(*time)?;
@@ -178,14 +182,18 @@ struct Host<'h> {
 }
 
 impl Host<'_> {
-    /// Events, one batch after the other.
-    fn events(&mut self, events: &[PackedEvent]) -> Result<(), String> {
+    /// Events, each of an input, one batch after the other.
+    fn events(&mut self, events: &[PackedEvent], inputs: &[usize]) -> Result<(), String> {
         let first = self.run.outcomes.len();
         while self.run.stopped.is_none() {
-            let rest = &events[self.run.outcomes.len() - first..];
-            let Some(event) = rest.first() else {
+            let at = self.run.outcomes.len() - first;
+            let Some(event) = events.get(at) else {
                 break;
             };
+            // A batch has events of one input.
+            let input = inputs[at];
+            let same = inputs[at..].iter().take_while(|of| **of == input).count();
+            let rest = &events[at..at + same];
             if self.attempt == 0 {
                 self.fire(event.ingest_time)?;
             }
@@ -201,7 +209,7 @@ impl Host<'_> {
                 clock,
                 ..Extras::default()
             };
-            self.call(batch, extras, None)?;
+            self.call(batch, extras, None, input)?;
         }
         self.fire(self.run.model.processing)
     }
@@ -251,7 +259,7 @@ impl Host<'_> {
                 clock: vec![self.run.model.watermark; rows.len()],
                 ..Extras::default()
             };
-            self.call(&rows, extras, Some(time))?;
+            self.call(&rows, extras, Some(time), 0)?;
         }
         Ok(())
     }
@@ -262,6 +270,7 @@ impl Host<'_> {
         rows: &[PackedEvent],
         extras: Extras<'_>,
         timers: Option<Clock>,
+        input: usize,
     ) -> Result<(), String> {
         let ttls = model::ttls(self.function.slots);
         let clock = extras.clock;
@@ -282,11 +291,14 @@ impl Host<'_> {
             &extras,
         );
         let call = Call {
-            input: 0,
+            input: u32::try_from(input).unwrap_or_default(),
             partition: 0,
             attempt: self.attempt,
             watermark: self.run.model.watermark,
-            seed: self.seed ^ if timers.is_some() { TIMER_SEED } else { 0 },
+            // Events of one offset of two inputs draw other numbers.
+            seed: self.seed
+                ^ if timers.is_some() { TIMER_SEED } else { 0 }
+                ^ (input as u64).rotate_left(32),
         };
         log::keep_lines();
         let answer = (self.function.on_batch)(&self.instance, call, &packed);
