@@ -19,7 +19,9 @@ fn write(writer: &Writer<'_>, client: &reqwest::blocking::Client, payments: &str
         if writer.append(&lines).is_none() {
             return;
         }
-        let request = client.post(payments).header("content-type", "application/x-ndjson");
+        let request = client
+            .post(payments)
+            .header("content-type", "application/x-ndjson");
         if request.body(lines).send().is_err() {
             return;
         }
@@ -53,8 +55,18 @@ fn two_topics_are_read_as_one_over_kills() {
     let report = host.caught_up("ledger");
     let tasks = report["tasks"].as_array().unwrap().iter();
     let rows = tasks.map(|task| (task["topic"].as_str().unwrap(), &task["partition"]));
-    let rows: Vec<_> = rows.map(|(topic, partition)| (topic, partition.as_u64().unwrap())).collect();
-    assert_eq!(rows, [("orders", 0), ("orders", 1), ("payments", 0), ("payments", 1)]);
+    let rows: Vec<_> = rows
+        .map(|(topic, partition)| (topic, partition.as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("orders", 0),
+            ("orders", 1),
+            ("payments", 0),
+            ("payments", 1)
+        ]
+    );
     check(&host, &report);
     verify(&host);
 }
@@ -64,7 +76,11 @@ fn check(host: &Host, report: &Value) {
     let mut amounts = BTreeMap::new();
     for topic in TOPICS {
         for event in host.events(topic) {
-            let place = (topic, event["partition"].as_u64().unwrap(), event["offset"].as_u64().unwrap());
+            let place = (
+                topic,
+                event["partition"].as_u64().unwrap(),
+                event["offset"].as_u64().unwrap(),
+            );
             let amount = event["value"]["amount"].as_i64().unwrap();
             amounts.insert(place, if topic == "orders" { amount } else { -amount });
         }
@@ -77,15 +93,24 @@ fn check(host: &Host, report: &Value) {
     for event in host.events("owed") {
         let (key, value) = (event["key"].as_str().unwrap().to_owned(), &event["value"]);
         let topic = value["topic"].as_str().unwrap();
-        let (partition, offset) = (value["partition"].as_u64().unwrap(), value["offset"].as_u64().unwrap());
+        let (partition, offset) = (
+            value["partition"].as_u64().unwrap(),
+            value["offset"].as_u64().unwrap(),
+        );
         let amount = amounts.remove(&(topic, partition, offset));
         let amount = amount.unwrap_or_else(|| panic!("{event} is there twice, or of no event"));
         let before = last.insert((key.clone(), topic.to_owned()), offset);
-        assert!(before.is_none_or(|before| before < offset), "order of {event}");
+        assert!(
+            before.is_none_or(|before| before < offset),
+            "order of {event}"
+        );
         let owes = owes.entry(key).or_default();
         *owes += amount;
         assert_eq!(value["owes"], *owes, "{event}");
-        assert!(drawn.insert(value["drawn"].as_u64().unwrap()), "{event} drew what another drew");
+        assert!(
+            drawn.insert(value["drawn"].as_u64().unwrap()),
+            "{event} drew what another drew"
+        );
     }
     assert!(amounts.is_empty(), "events without an output: {amounts:?}");
 }

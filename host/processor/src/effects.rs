@@ -326,9 +326,9 @@ impl Desk<'_> {
         effects.note.counts.events_in += 1;
         effects.note.front = None;
         let (time, ingested) = pending.times(row);
-        effects
-            .note
-            .observe(time, ingested, self.deployment.manifest.time.max_future);
+        let limits = &self.deployment.manifest.time;
+        let input = pending.input(row);
+        effects.note.observe(input, time, ingested, limits);
     }
 
     /// The topic that the event of a row was read from.

@@ -36,7 +36,7 @@ use std::time::Duration;
 use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
 use tidemill_state::Scope;
-use tidemill_types::{Error, PartitionId};
+use tidemill_types::{Error, PartitionId, Timestamp};
 use tidemill_wasm::LogLevel;
 use transaction::Prepared;
 pub(crate) use wanted::Wanted;
@@ -150,6 +150,8 @@ pub(crate) struct Task {
     lines: Arc<FunctionLog>,
     view: Arc<View>,
     stop: Shutdown,
+    /// How far the clock is said to be, of a replay.
+    until: Option<Timestamp>,
 }
 
 /// What a task starts with.
@@ -189,7 +191,7 @@ impl Task {
         };
         let several = inputs.len() > 1;
         let merge = several.then(|| Merge::new(inputs.iter().copied().zip(position.iter())));
-        let note = note.taken_up_by(deployment.version);
+        let note = note.taken_up_by(deployment.version).reading(inputs.len());
         let mut meter = parts.metrics.of(&deployment.name, deployment.version);
         if role == Role::Main {
             meter.waiting(note.shown().retrying);
@@ -217,6 +219,7 @@ impl Task {
             lines,
             view,
             stop,
+            until: None,
         }
     }
 
@@ -333,6 +336,15 @@ impl Task {
             batches: gathered.batches,
         });
         None
+    }
+
+    /// Time goes on as far as the clock had it in a live task that came to another note, with nothing to read.
+    pub(crate) fn went_on(&mut self, note: &Note) -> Option<Slice> {
+        let idle = self.deployment.manifest.time.idle;
+        let idle = self.note.idle_until(note, idle).map(Timestamp::from_micros);
+        self.until = note.processing.max(idle);
+        self.fire_by_clock()
+            .map_or(Some(Slice::Idle), Turned::slice)
     }
 
     /// Takes events that were read.

@@ -226,7 +226,10 @@ impl Steps {
         };
         let note = self.places.get_mut(&from).and_then(|place| place.1.take());
         let to = kept.unwrap_or_else(|| at(&new[0]));
-        let note = note.map(|note| if goes_on { note } else { note.moved() });
+        let note = note.map(|note| match goes_on {
+            true => note.rearranged(old, new),
+            false => note.moved(),
+        });
         self.places.entry(to).or_default().1 = note;
     }
 

@@ -300,20 +300,18 @@ impl<'a> Back<'a> {
             return refused("its event was of a partition that the topic doesn't have");
         }
         let now = self.letters.parts.clock.now();
-        let (version, disorder) = (
-            self.deployment.version,
-            self.deployment.manifest.time.disorder,
-        );
+        let (version, limits) = (self.deployment.version, &self.deployment.manifest.time);
         let target = self.target(partition).await?;
         // Received anew: it sees state as the next event that is read.
         let received = target.note.processing.map_or(now, |time| time.max(now));
+        target.note.arrives(received, limits.idle);
         let event = ParkedEvent {
             attempts: 0,
             version,
             redriven: letter.number::<u32>("redriven").unwrap_or(0) + 1,
             due: i64::MIN,
             first: now,
-            floor: Floor::new(target.note.watermark_micros(disorder), received),
+            floor: Floor::new(target.note.watermark_micros(limits.disorder), received),
             time: letter.time,
             offset,
             topic: Some(topic),

@@ -137,7 +137,12 @@ impl Lane {
     /// # Errors
     /// `unavailable` when it was cancelled; what can't be read.
     pub(crate) async fn feed(&mut self, read: Gathered) -> Result<(Vec<Frame>, Option<String>)> {
-        let mut next = self.task()?.handed(read);
+        let next = self.task()?.handed(read);
+        self.through(next).await
+    }
+
+    /// Works until there is nothing left to do; answers as [`Lane::feed`].
+    async fn through(&mut self, mut next: Option<Slice>) -> Result<(Vec<Frame>, Option<String>)> {
         let stopped = loop {
             let slice = match next.take() {
                 Some(slice) => slice,
@@ -168,6 +173,25 @@ impl Lane {
             self.run.parts.state.room().await;
         };
         Ok((self.run.aside()?.frames(self.partition), stopped))
+    }
+
+    /// Runs what the clock made due with nothing to read, as far as a live task with another note got.
+    ///
+    /// # Errors
+    /// As [`Lane::feed`].
+    pub(crate) async fn settle(&mut self, note: &Note) -> Result<(Vec<Frame>, Option<String>)> {
+        let (mut all, mut quiet) = (Vec::new(), 0);
+        // The first look may only find out which timers there are.
+        while quiet < 2 {
+            let next = self.task()?.went_on(note);
+            let (frames, stopped) = self.through(next).await?;
+            quiet = if frames.is_empty() { quiet + 1 } else { 0 };
+            all.extend(frames);
+            if stopped.is_some() {
+                return Ok((all, stopped));
+            }
+        }
+        Ok((all, None))
     }
 
     async fn work(&mut self) -> Result<Slice> {

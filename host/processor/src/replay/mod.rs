@@ -229,6 +229,12 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
         ReplayMode::Diff(other) => {
             let left = found.deployment(&inner, Some(*other)).await?;
             let right = found.deployment(&inner, replay.version).await?;
+            if !left.reads(0).eq(right.reads(0)) {
+                return Err(Error::invalid(
+                    "invalid-replay",
+                    "the two versions don't read the same topics in the same order, so that there is nothing to hand to both",
+                ));
+            }
             let sides = Arc::new(Sides {
                 left: (run(&inner).await?, left),
                 right: (run(&inner).await?, right),

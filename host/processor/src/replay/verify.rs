@@ -233,19 +233,34 @@ impl Verifying {
                 .map(|at| at.topic)
                 .collect();
             let places = |at: &Positions| topics.iter().copied().zip(at.iter()).collect::<Vec<_>>();
-            if stood.is_some_and(|stood| !goes_on(&stood, &places(&span.from))) {
+            if let Some(stood) = stood {
                 // As when it was deployed.
-                note = note.moved();
+                let before: Vec<_> = stood.iter().map(|(topic, _)| *topic).collect();
+                note = match goes_on(&stood, &places(&span.from)) {
+                    true => note.rearranged(&before, &topics),
+                    false => note.moved(),
+                };
             }
             stood = Some(places(&span.to));
             let begin = (span.from.clone(), note);
             let mut lane = Lane::new(&self.run, &stretch.deployment, partition, begin, stop);
             let mut events = Events::new(&stretch.deployment, &span);
-            while let Some(read) = events.next(log).await? {
-                let count = read.len() as u64;
-                let (frames, stopped) = lane.feed(read).await?;
-                verified.events += count;
-                progress.done(count);
+            let (mut settled, kept) = (stretch.end.is_some(), self.stands(partition).1);
+            loop {
+                let (frames, stopped) = match events.next(log).await? {
+                    Some(read) => {
+                        let count = read.len() as u64;
+                        verified.events += count;
+                        progress.done(count);
+                        lane.feed(read).await?
+                    }
+                    // What the clock made due since the last event.
+                    None if !settled => {
+                        settled = true;
+                        lane.settle(&kept).await?
+                    }
+                    None => break,
+                };
                 for frame in &frames {
                     let of = (&*stretch.deployment, frame);
                     self.look_for(log, of, &mut cursors, &mut verified).await?;

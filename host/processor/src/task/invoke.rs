@@ -9,7 +9,7 @@ use crate::effects::Run;
 use crate::function_log::FunctionLogLine;
 use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
-use crate::manifest::SlotKind;
+use crate::manifest::{SlotKind, Time};
 use crate::note::Note;
 use crate::parked::Parked;
 use crate::parts::Parts;
@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::{Error, Result};
 use tidemill_wasm::{
@@ -92,7 +91,7 @@ impl Guest {
         pending: &Pending,
         rows: Range<usize>,
         slots: &Slots,
-        (time, parked): (Clocks, &Parked),
+        (time, parked): (Clocks<'_>, &Parked),
     ) -> usize {
         let all = rows.len();
         let waits = |row: usize| pending.is_read() && parked.holds(pending.key(row));
@@ -219,21 +218,22 @@ fn count(stored: Option<&[u8]>) -> Option<i64> {
 
 /// How far time is at the turns of events, one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Clocks {
+pub(super) struct Clocks<'t> {
     pub(super) note: Note,
-    pub(super) disorder: Duration,
-    pub(super) max_future: Duration,
+    pub(super) limits: &'t Time,
 }
 
-impl Clocks {
+impl Clocks<'_> {
     /// The watermark at the turn of a row; the next row's turn comes after it.
     pub(super) fn turn_of(&mut self, pending: &Pending, row: usize) -> i64 {
         if let Some(watermark) = pending.watermark(row) {
             return watermark;
         }
-        let watermark = self.note.watermark_micros(self.disorder);
         let (time, received) = pending.times(row);
-        self.note.observe(time, received, self.max_future);
+        self.note.arrives(received, self.limits.idle);
+        let watermark = self.note.watermark_micros(self.limits.disorder);
+        let input = pending.input(row);
+        self.note.observe(input, time, received, self.limits);
         watermark
     }
 }
@@ -278,12 +278,10 @@ impl Task {
     }
 
     /// How far time is before the next event.
-    pub(super) fn clocks(&self) -> Clocks {
-        let time = &self.deployment.manifest.time;
+    pub(super) fn clocks(&self) -> Clocks<'_> {
         Clocks {
             note: self.note,
-            disorder: time.disorder,
-            max_future: time.max_future,
+            limits: &self.deployment.manifest.time,
         }
     }
 
@@ -296,6 +294,7 @@ impl Task {
 
     fn call(&mut self, attempt: u32) -> Result<Vec<u8>, Called> {
         let (granted, partition) = (self.grant(), self.partition());
+        let watermark = self.watermark_of_call();
         let deployment = &self.deployment;
         let instance = match &mut self.guest.instance {
             Some(instance) => instance,
@@ -313,12 +312,8 @@ impl Task {
                 })?)
             }
         };
-        let disorder = deployment.manifest.time.disorder;
         let pending = self.pending.as_ref();
         let timers = pending.and_then(Pending::timers_of);
-        let first = pending
-            .zip(self.guest.sent.first())
-            .and_then(|(pending, row)| pending.watermark(*row));
         let input = pending
             .zip(self.guest.sent.first())
             .map_or(0, |(pending, row)| pending.input(*row));
@@ -326,7 +321,7 @@ impl Task {
             input: u32::try_from(input).unwrap_or_default(),
             partition,
             attempt,
-            watermark: first.unwrap_or_else(|| self.note.watermark_micros(disorder)),
+            watermark,
             seed: self.guest.seeds[input] ^ timers.map_or(0, |_| TIMER_SEED),
         };
         let begun = self.parts.clock.elapsed();
@@ -353,6 +348,18 @@ impl Task {
             Some(error) => Called::Unreadable(error),
             None => Called::Failed(failure.into()),
         })
+    }
+
+    /// The watermark at the turn of the first row that is sent.
+    fn watermark_of_call(&self) -> i64 {
+        let mut clocks = self.clocks();
+        match self.pending.as_ref().zip(self.guest.sent.first()) {
+            Some((pending, _)) if pending.is_read() && self.merge.is_none() => {
+                clocks.note.watermark_micros(clocks.limits.disorder)
+            }
+            Some((pending, row)) => clocks.turn_of(pending, *row),
+            None => clocks.note.watermark_micros(clocks.limits.disorder),
+        }
     }
 
     fn answered(&mut self, rows: Range<usize>, attempt: u32, answer: &[u8]) -> Option<Slice> {

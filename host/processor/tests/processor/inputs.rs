@@ -342,3 +342,88 @@ async fn begun_elsewhere_all_inputs_are() {
     assert!(same.is_same(), "{same:?}");
     host.close().await;
 }
+
+/// `keeper` on two topics, one of which counts as idle after a while.
+async fn keeping(host: &Host, name: &str, idle: &str) {
+    let manifest = json!({
+        "input": inputs(&["a", "b"]),
+        "output": {"out": {"topic": format!("{name}-out")}},
+        "time": {"disorder": "0s", "idle": idle},
+    });
+    crate::kept::deploy(host, name, manifest).await;
+}
+
+async fn ask(host: &Host, topic: &str, ms: i64, asks: Value) {
+    host.send_at(topic, 0, &[("k", ms * 1000, asks.to_string())])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_is_as_far_as_in_the_topic_furthest_behind_unless_that_is_idle() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    for topic in ["a", "b"] {
+        host.topic(topic, 1, Format::Json).await;
+    }
+    keeping(&host, "patient", "1h").await;
+    keeping(&host, "hasty", "50ms").await;
+    let count = json!([{"count": 1}]);
+    ask(
+        &host,
+        "a",
+        10,
+        json!([{"timer": ["first", 20, count]}, {"timer": ["second", 90, count]}]),
+    )
+    .await;
+    ask(&host, "a", 25, json!([])).await;
+    // Nothing comes of the other topic: after a while nobody waits for it, and no event is needed for that.
+    let report = host
+        .until("hasty", |report| report.counts.timers == 1)
+        .await;
+    assert_eq!(
+        report.tasks[0].watermark,
+        Some(Timestamp::from_micros(24_999))
+    );
+    let report = host.caught_up("patient").await;
+    assert_eq!((report.counts.timers, report.tasks[0].watermark), (0, None));
+    ask(&host, "b", 22, json!([])).await;
+    let report = host
+        .until("patient", |report| report.counts.timers == 1)
+        .await;
+    assert_eq!(
+        report.tasks[0].watermark,
+        Some(Timestamp::from_micros(21_999))
+    );
+    ask(&host, "a", 100, json!([])).await;
+    ask(&host, "b", 80, json!([])).await;
+    let report = host.caught_up("patient").await;
+    assert_eq!(report.counts.timers, 1, "the other topic is at 80");
+    ask(&host, "b", 95, json!([])).await;
+    for name in ["patient", "hasty"] {
+        host.until(name, |report| report.counts.timers == 2).await;
+        let same = verified(&host, name).await;
+        assert!(same.is_same(), "{name}: {same:?}");
+        let said: Vec<_> = crate::kept::said(&host, &format!("{name}-out")).await;
+        let tags: Vec<_> = said.iter().map(|(_, of, _)| of.as_str()).collect();
+        assert_eq!(tags, ["first", "count", "second", "count"], "{name}");
+    }
+    host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_clock_made_due_at_the_end_is_found_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    for topic in ["a", "b"] {
+        host.topic(topic, 1, Format::Json).await;
+    }
+    keeping(&host, "f", "20ms").await;
+    let count = json!([{"count": 1}]);
+    let asks = json!([{"timer": ["waits", 10, count]}, {"timer-in": ["soon", 30, count]}]);
+    ask(&host, "a", 1, asks).await;
+    ask(&host, "a", 15, json!([])).await;
+    host.until("f", |report| report.counts.timers == 2).await;
+    let same = verified(&host, "f").await;
+    assert!(same.is_same(), "{same:?}");
+    host.close().await;
+}

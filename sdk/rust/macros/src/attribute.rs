@@ -237,7 +237,10 @@ impl Settings {
     fn check(&self) -> syn::Result<()> {
         for (at, topic) in self.inputs.iter().enumerate() {
             check_name(topic)?;
-            if self.inputs[..at].iter().any(|other| other.value() == topic.value()) {
+            if self.inputs[..at]
+                .iter()
+                .any(|other| other.value() == topic.value())
+            {
                 return Err(syn::Error::new(
                     topic.span(),
                     "this topic is an input already; each input is another topic",

@@ -237,7 +237,12 @@ fn the_manifest_says_what_the_signature_says() {
 
 /// What an order still owes: orders and payments meet by their key.
 #[tidemill::function(inputs("orders", "payments"), output = "owed", start = "earliest")]
-fn owed(event: Event<i64>, owes: State<i64>, ctx: Context, owed: Output<(String, u64, i64)>) -> Result<()> {
+fn owed(
+    event: Event<i64>,
+    owes: State<i64>,
+    ctx: Context,
+    owed: Output<(String, u64, i64)>,
+) -> Result<()> {
     let sign = if event.topic == "orders" { 1 } else { -1 };
     let _ = ctx.random();
     let owes = owes.update(|owes| *owes += sign * event.value)?;
@@ -254,7 +259,14 @@ fn events_of_several_topics_come_in_the_order_in_which_they_are_sent() {
     let told: Vec<_> = t.output::<(String, u64, i64)>("owed");
     let told: Vec<_> = told
         .iter()
-        .map(|e| (e.key_str().unwrap(), e.value.0.as_str(), e.value.1, e.value.2))
+        .map(|e| {
+            (
+                e.key_str().unwrap(),
+                e.value.0.as_str(),
+                e.value.1,
+                e.value.2,
+            )
+        })
         .collect();
     assert_eq!(
         told,
