@@ -80,7 +80,9 @@ fn start(plan: &Value) -> Option<String> {
     let places = plan["start"]
         .as_array()
         .filter(|places| !places.is_empty())?;
-    let several = places.iter().any(|place| place["topic"] != places[0]["topic"]);
+    let several = places
+        .iter()
+        .any(|place| place["topic"] != places[0]["topic"]);
     let place = |place: &Value| {
         let offset = place["offset"].as_u64().unwrap_or(0);
         let behind = place["end"].as_u64().unwrap_or(0).saturating_sub(offset);

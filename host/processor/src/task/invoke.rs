@@ -223,7 +223,14 @@ pub(super) struct Clocks<'t> {
     pub(super) limits: &'t Time,
 }
 
-impl Clocks<'_> {
+impl<'t> Clocks<'t> {
+    fn of(note: Note, deployment: &'t Deployment) -> Self {
+        Self {
+            note,
+            limits: &deployment.manifest.time,
+        }
+    }
+
     /// The watermark at the turn of a row; the next row's turn comes after it.
     pub(super) fn turn_of(&mut self, pending: &Pending, row: usize) -> i64 {
         if let Some(watermark) = pending.watermark(row) {
@@ -243,7 +250,7 @@ impl Task {
         if let Some(slice) = self.warm_up() {
             return Some(slice);
         }
-        let time = self.clocks();
+        let time = Clocks::of(self.note, &self.deployment);
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
         let parked = self.parked.as_ref().unwrap_or_else(|| parking::none());
@@ -279,10 +286,7 @@ impl Task {
 
     /// How far time is before the next event.
     pub(super) fn clocks(&self) -> Clocks<'_> {
-        Clocks {
-            note: self.note,
-            limits: &self.deployment.manifest.time,
-        }
+        Clocks::of(self.note, &self.deployment)
     }
 
     /// A run of nothing that the function is given.

@@ -8,6 +8,7 @@ mod agree;
 #[cfg(test)]
 mod cases;
 mod given;
+mod inputs;
 mod model;
 mod run;
 #[cfg(test)]
