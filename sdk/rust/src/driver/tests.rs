@@ -245,12 +245,16 @@ fn owed(
 ) -> Result<()> {
     let sign = if event.topic == "orders" { 1 } else { -1 };
     let _ = ctx.random();
-    let owes = owes.update(|owes| *owes += sign * event.value)?;
+    let owes = *owes.update(|owes| *owes += sign * event.value)?;
     owed.emit(event.key, (event.topic.to_owned(), event.offset, owes))
 }
 
 #[test]
 fn events_of_several_topics_come_in_the_order_in_which_they_are_sent() {
+    use crate::Function;
+    fn manifest<F: Function>(_: impl FnOnce() -> F) -> &'static str {
+        F::MANIFEST
+    }
     let mut t = Driver::of(owed);
     t.send_to("payments", "a", 3);
     t.send("a", 10);
@@ -277,10 +281,6 @@ fn events_of_several_topics_come_in_the_order_in_which_they_are_sent() {
             ("a", "payments", 1, 3),
         ]
     );
-    use crate::Function;
-    fn manifest<F: Function>(_: impl FnOnce() -> F) -> &'static str {
-        F::MANIFEST
-    }
     assert!(manifest(owed).contains(
         "\"input\":[{\"topic\":\"orders\",\"start\":\"earliest\"},{\"topic\":\"payments\",\"start\":\"earliest\"}]"
     ));
