@@ -27,7 +27,12 @@ pub struct Owed {
 
 /// Orders add to what an account owes, payments take from it.
 #[tidemill::function(inputs("orders", "payments"), output = "owed", start = "earliest")]
-pub fn ledger(entry: Event<Entry>, owes: State<i64>, ctx: Context, owed: Output<Owed>) -> Result<()> {
+pub fn ledger(
+    entry: Event<Entry>,
+    owes: State<i64>,
+    ctx: Context,
+    owed: Output<Owed>,
+) -> Result<()> {
     let amount = match entry.topic {
         "orders" => entry.value.amount,
         _ => -entry.value.amount,
