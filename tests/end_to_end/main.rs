@@ -14,6 +14,7 @@ mod crash;
 mod demo;
 mod full_disk;
 mod guests;
+mod inputs;
 mod keeping;
 mod letters;
 mod log_tools;

@@ -145,6 +145,14 @@ impl Log {
         Follower::new(&self.inner.shard, at)
     }
 
+    /// The last commit that was sequenced. Whoever follows a partition ([`Log::follow`]) since an earlier one
+    /// became durable finds every event up to it by [`Log::read_ahead`]: a reader of several partitions
+    /// that asks for this first, and reads them then, has missed nothing of these commits.
+    pub fn appended(&self) -> CommitSeq {
+        // Frames reach followers under the lock that this takes.
+        self.inner.shard.with_sequencer(Sequencer::last)
+    }
+
     /// The first offset whose time of that kind is at least `time`, by lookup over all of the
     /// partition; the end if there is none.
     ///

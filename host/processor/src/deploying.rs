@@ -133,7 +133,7 @@ async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
     );
     let checked = checked.await?;
     let manifest = &wanted.manifest;
-    let starting = (&*checked.input, manifest);
+    let starting = (checked.inputs.as_slice(), manifest);
     let starting = Starting::decide(inner, starting, before, wanted.start, &wanted.ends).await?;
     if starting.moves {
         check::may_move(manifest, wanted.state)?;
@@ -173,7 +173,6 @@ fn plan(
     let live = before.filter(|before| before.standing != Standing::Deleted);
     let old = before.map(|before| Manifest::resolve(None, Some(&before.manifest), &wanted.name));
     let old = old.transpose()?;
-    let by_key = wanted.manifest.inputs[0].key.is_some();
     Ok(Plan {
         from: live.map(|before| before.version),
         changes: plan::changes(
@@ -182,7 +181,7 @@ fn plan(
             (wanted.component.digest(), &wanted.manifest),
         ),
         resets: wanted.state == KeepState::Reset && before.is_some(),
-        start: starting.shown(inner, &checked.input, (before, by_key))?,
+        start: starting.shown(inner, (&checked.inputs, &wanted.manifest), before)?,
         moves: starting.moves,
     })
 }
@@ -288,33 +287,30 @@ async fn commit(
         draft.entry(NEXT, Some((record.id + 1).to_string().as_bytes()));
     }
     let first = starting.lay_out(inner, deployment, (record, before), &mut draft)?;
-    let here = deployment.main_input().id;
+    let here: Vec<TopicId> = deployment.inputs.iter().map(|i| i.read().id).collect();
     let stood = match before {
-        Some(before) => {
-            let manifest = Manifest::resolve(None, Some(&before.manifest), &deployment.name)?;
-            starting::left_at(inner, before, &manifest)
-        }
+        Some(before) => starting::left_at(inner, &deployment.name, before)?,
         None => None,
     };
+    let left_at = stood
+        .filter(|(topics, offsets)| *topics != here || *offsets != first)
+        .map(|(_, offsets)| offsets);
     let version = Version {
         deployed: Some(inner.parts.clock.now().micros()),
         rollback_of: deployed.rollback_of,
         reset: deployed.plan.resets,
         behind: inner.parts.log.durable().borrow().0,
         emitted: match before {
-            Some(before) => starting::emitted(inner, before, here)?,
+            Some(before) => starting::emitted(inner, &deployment.name, before)?,
             None => Vec::new(),
         },
-        left_at: stood
-            .filter(|(topic, offsets)| *topic != here || *offsets != first)
-            .map(|(_, offsets)| offsets),
-        first,
         ..Version::of_record(record)
     };
+    let version = version.between(first, left_at);
     let (name, number) = (&deployment.name, deployed.version);
     version::add(&inner.parts, &mut draft, name, before, (number, &version))?;
     let cleared = if deployed.plan.resets {
-        let partitions = deployment.main_input().settings.partitions;
+        let partitions = deployment.partitions();
         clear(record.function(), partitions)
     } else {
         Vec::new()

@@ -354,9 +354,20 @@ impl Desk<'_> {
         effects.note.counts.events_in += 1;
         effects.note.front = None;
         let (time, ingested) = pending.times(row);
-        effects
-            .note
-            .observe(time, ingested, self.deployment.manifest.time.max_future);
+        let limits = &self.deployment.manifest.time;
+        let input = pending.input(row);
+        effects.note.observe(input, time, ingested, limits);
+    }
+
+    /// The topic that the event of a row was read from.
+    fn topic_of<'p>(&'p self, pending: &'p Pending, row: usize) -> &'p str {
+        match pending.fired(row).map(|fired| &fired.input) {
+            Some(Err(gone)) => gone,
+            _ => self.deployment.inputs[pending.input(row)]
+                .topic
+                .name
+                .as_str(),
+        }
     }
 
     fn letter(
@@ -369,7 +380,10 @@ impl Desk<'_> {
         let (event, origin) = pending.event(row)?;
         let is_timer = pending.timers_of().is_some();
         let (key, partition, offset) = match origin {
-            None if is_timer => (event.row.key, self.partition, pending.position_after(0)),
+            None if is_timer => {
+                let position = pending.position_after(0).first();
+                (event.row.key, self.partition, position)
+            }
             Some(origin) => (origin.key, origin.partition, origin.offset),
             None => (event.row.key, self.partition, event.offset),
         };
@@ -379,7 +393,7 @@ impl Desk<'_> {
             reason,
             error,
             attempts,
-            topic: self.deployment.input.name.as_str(),
+            topic: self.topic_of(pending, row),
             partition,
             offset,
             timer: is_timer.then(|| pending.tag(row)),

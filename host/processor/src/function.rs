@@ -1,8 +1,9 @@
 //! A function as this process holds it: its record, its deployment and its running tasks.
 
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Input};
 use crate::function_log::FunctionLog;
 use crate::manifest::Manifest;
+use crate::merge::Positions;
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::{Record, Role, Standing, reader};
@@ -11,8 +12,8 @@ use crate::task::{Start, View};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidemill_env::Shutdown;
-use tidemill_log::Topic;
-use tidemill_types::{PartitionId, Result};
+use tidemill_log::Position;
+use tidemill_types::{FunctionId, PartitionId, Result};
 use tokio::sync::mpsc;
 
 /// One function.
@@ -49,25 +50,28 @@ pub(crate) fn start_tasks(
     shutdown: &Shutdown,
     stopped: &mpsc::UnboundedSender<Stopped>,
 ) -> Result<Vec<Handle>> {
-    let mut roles: Vec<(Role, &Arc<Topic>)> = vec![(Role::Main, deployment.main_input())];
-    if deployment.repartitions() {
-        roles.push((Role::Repartition, &deployment.input));
+    let main = |partition| (Role::Main, deployment.reads(partition).collect());
+    let mut all: Vec<(Role, Vec<PartitionId>)> = (0..deployment.partitions()).map(main).collect();
+    for (_, Input { topic, .. }) in deployment.repartitioned() {
+        let topic = (topic.id, topic.settings.partitions);
+        let of = |partition| PartitionId {
+            topic: topic.0,
+            partition,
+        };
+        all.extend((0..topic.1).map(|partition| (Role::Repartition, vec![of(partition)])));
     }
     let mut tasks = Vec::new();
-    for (role, topic) in roles {
-        let positions = positions(parts, deployment, role)?;
-        for partition in 0..topic.settings.partitions {
-            let at = PartitionId {
-                topic: topic.id,
-                partition,
-            };
-            let (position, note) = positions.get(&at).copied().unwrap_or_default();
+    for role in [Role::Main, Role::Repartition] {
+        let positions = Standings::of(parts, deployment.function, role)?;
+        for (_, inputs) in all.iter().filter(|(of, _)| *of == role) {
+            let (position, note, noted) = positions.stand(inputs);
             let start = Start {
                 deployment: Arc::clone(deployment),
                 role,
-                at,
+                inputs: inputs.clone(),
                 position,
                 note,
+                noted,
                 lines: Arc::clone(lines),
                 view: Arc::new(View::default()),
                 stop: shutdown.child_token(),
@@ -78,20 +82,42 @@ pub(crate) fn start_tasks(
     Ok(tasks)
 }
 
-/// Committed positions of a deployment's tasks of one role, with their notes.
-fn positions(
-    parts: &Parts,
-    deployment: &Deployment,
-    role: Role,
-) -> Result<HashMap<PartitionId, (u64, Note)>> {
-    let reader = reader(deployment.function, role);
-    let positions = parts.log.positions(reader).into_iter();
-    positions
-        .map(|position| {
-            Ok((
-                position.at,
-                (position.offset, Note::decode(&position.note)?),
-            ))
-        })
-        .collect()
+/// Committed positions of a function's tasks of one role. A task with several inputs has a position in each
+/// of them, and its note with one: that of the first input that had no other beside it, and has it since.
+#[derive(Default)]
+pub(crate) struct Standings(HashMap<PartitionId, (u64, Option<Note>)>);
+
+impl Standings {
+    /// Looks them up.
+    ///
+    /// # Errors
+    /// `Corrupt` when a note can't be read.
+    pub(crate) fn of(parts: &Parts, function: FunctionId, role: Role) -> Result<Self> {
+        Self::new(parts.log.positions(reader(function, role)))
+    }
+
+    /// Of these positions.
+    ///
+    /// # Errors
+    /// `Corrupt` when a note can't be read.
+    pub(crate) fn new(positions: Vec<Position>) -> Result<Self> {
+        let positions = positions.into_iter().map(|position| {
+            let note = match position.note.is_empty() {
+                true => None,
+                false => Some(Note::decode(&position.note)?),
+            };
+            Ok((position.at, (position.offset, note)))
+        });
+        positions.collect::<Result<_>>().map(Self)
+    }
+
+    /// Where a task stands in its inputs, its note, and with which of them it is kept.
+    pub(crate) fn stand(&self, inputs: &[PartitionId]) -> (Positions, Note, usize) {
+        let of = |at: &PartitionId| self.0.get(at).copied().unwrap_or_default();
+        let noted = inputs.iter().position(|at| of(at).1.is_some());
+        let noted = noted.unwrap_or_default();
+        let note = inputs.get(noted).and_then(|at| of(at).1);
+        let positions = Positions::of(inputs.iter().map(|at| of(at).0));
+        (positions, note.unwrap_or_default(), noted)
+    }
 }

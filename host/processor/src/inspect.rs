@@ -1,12 +1,14 @@
 //! Looking at functions from outside: reports.
 
-use crate::function::Function;
+use crate::deployment::Input;
+use crate::function::{Function, Standings};
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::{Role, Standing, reader};
 use crate::{Counts, FunctionReport, FunctionStatus, ShadowOf, TaskReport};
 use std::collections::HashMap;
-use tidemill_log::ReadLimit;
+use std::sync::Arc;
+use tidemill_log::{ReadLimit, Topic};
 use tidemill_types::{FunctionName, PartitionId, Timestamp};
 
 /// What can be said of a function now.
@@ -86,27 +88,23 @@ fn role_report(
     all: &mut Totals,
     tasks: &mut Vec<TaskReport>,
 ) {
-    let mut notes: HashMap<PartitionId, (u64, Note)> = HashMap::new();
     // Looked at before the positions: what a task says is on record by then.
-    let said = |partition: u32| {
+    let said = |at: PartitionId| {
         let mut handles = function.tasks.iter();
-        let handle = handles.find(|task| {
-            task.partition == partition && task.repartitions == (role == Role::Repartition)
-        })?;
+        let handle = handles
+            .find(|task| task.at == at && task.repartitions == (role == Role::Repartition))?;
         Some((
             handle.view.retrying(),
             handle.view.parked(),
             handle.view.timers(),
         ))
     };
-    let partitions = function.tasks.iter().map(|task| task.partition);
-    let said: HashMap<u32, _> = partitions
-        .filter_map(|partition| Some((partition, said(partition)?)))
-        .collect();
-    for position in parts
+    let running = function.tasks.iter().map(|task| task.at);
+    let said: HashMap<PartitionId, _> = running.filter_map(|at| Some((at, said(at)?))).collect();
+    let positions = parts
         .log
-        .positions(reader(function.record.function(), role))
-    {
+        .positions(reader(function.record.function(), role));
+    for position in &positions {
         let note = Note::decode(&position.note).unwrap_or_default();
         let note = note.taken_up_by(function.record.version);
         match role {
@@ -117,28 +115,44 @@ fn role_report(
             }
             Role::Repartition => all.counts.cut_off += note.counts.cut_off,
         }
-        notes.insert(position.at, (position.offset, note));
     }
+    let standings = Standings::new(positions).unwrap_or_default();
     let Some(deployment) = &function.deployment else {
         return;
     };
-    let topic = match role {
-        Role::Main => deployment.main_input(),
-        Role::Repartition if deployment.repartitions() => &deployment.input,
-        Role::Repartition => return,
+    let topics: Vec<&Arc<Topic>> = match role {
+        Role::Main => deployment.inputs.iter().map(Input::read).collect(),
+        Role::Repartition => {
+            let moved = deployment.repartitioned();
+            moved.map(|(_, input)| &input.topic).collect()
+        }
     };
-    for range in parts.log.ranges(topic.id).unwrap_or_default() {
+    let ranges = topics.iter().flat_map(|topic| {
+        let ranges = parts.log.ranges(topic.id).unwrap_or_default();
+        ranges.into_iter().map(move |range| (topic, range))
+    });
+    for (topic, range) in ranges {
         let at = PartitionId {
             topic: topic.id,
             partition: range.partition,
         };
-        let (position, note) = notes.get(&at).copied().unwrap_or_default();
+        // One task reads the partitions of this number of all inputs.
+        let inputs: Vec<PartitionId> = match role {
+            Role::Main => deployment.reads(range.partition).collect(),
+            Role::Repartition => vec![at],
+        };
+        let (task, (stands, note, _)) = (inputs[0], standings.stand(&inputs));
+        let note = note.taken_up_by(function.record.version);
+        let input = inputs.iter().position(|of| *of == at).unwrap_or_default();
+        let position = stands.get(input);
+        // What is the task's as a whole is told once.
+        let whole = input == 0;
         // What is gone can't be read any more: it is no lag.
         let missed = range.start.saturating_sub(position);
         all.counts.cut_off += missed;
         let lag = range.end.saturating_sub(position + missed);
         let parked = note.counts.retrying;
-        let (why, parked_why, timers) = said.get(&at.partition).cloned().unwrap_or_default();
+        let (why, parked_why, timers) = said.get(&task).cloned().unwrap_or_default();
         let why = why.or_else(|| (parked > 0).then(|| waiting(parked, parked_why.as_deref())));
         tasks.push(TaskReport {
             topic: topic.name.to_string(),
@@ -151,12 +165,12 @@ fn role_report(
             } else {
                 age(parts, at, position + missed, &note)
             },
-            cut_off: note.counts.cut_off + missed,
+            cut_off: missed + if whole { note.counts.cut_off } else { 0 },
             watermark: note.watermark(function.manifest.time.disorder),
-            retrying: note.shown().retrying,
+            retrying: if whole { note.shown().retrying } else { 0 },
             timers: match deployment.slots.timers {
-                true if role == Role::Main => timers,
-                _ => said.contains_key(&at.partition).then_some(0),
+                true if role == Role::Main && whole => timers,
+                _ => said.contains_key(&task).then_some(0),
             },
             status: match why {
                 Some(_) => FunctionStatus::Retrying,

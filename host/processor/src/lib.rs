@@ -28,6 +28,7 @@ mod dead_letter;
 mod effects;
 mod keys;
 mod letters;
+mod merge;
 mod note;
 mod origin;
 mod parked;

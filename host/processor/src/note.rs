@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! note, little endian:
-//!   0  u8   version = 3
+//!   0  u8   version = 3; 4 where there are times by input
 //!   1  u8   what waits in front for another try: 0 nothing, 1 the event at the position, 2 a timer
-//!   2  2 bytes 0
+//!   2  u8   inputs whose times follow at the end: 0, or 2 and more
+//!   3  u8   0
 //!   4  u32  version of the function that ran last; 0: not known
 //!   8  8 × u64: in, emitted, filtered, skipped, dead lettered, late, effective, cut off
 //!  72  i64  highest event time seen that may move the watermark; the least i64: none
@@ -23,16 +24,23 @@
 //! 160  i64  when it failed first
 //! 168  end, or the counts as they were when the function's version ran for the first time:
 //! 168  12 × u64: as at 8, then timers, timers' dead letters, redriven, parked
+//! end  for each input, in the manifest's order: i64 highest event time seen as at 72, i64 ingest time of its last
+//!      event (of an input without one, of the task's first); the least i64: none. Then 72 is the time that counts
 //! ```
 //!
 //! Version 2 ends at 112, with 7 bytes 0 at 1. Version 1 ends at 88: no timers, and processing time is that
 //! of the last event read.
 
+mod inputs;
+
 use crate::Counts;
+use inputs::InputTimes;
 use std::time::Duration;
 use tidemill_types::{Error, Result, Timestamp};
 
 const VERSION: u8 = 3;
+/// With times by input.
+const VERSION_4: u8 = 4;
 const BYTES: usize = 168;
 /// Bytes with the counts of earlier versions.
 const BYTES_WITH_BASE: usize = BYTES + 12 * 8;
@@ -81,6 +89,8 @@ pub(crate) struct Note {
     pub(crate) version: u32,
     /// The counts when that version began.
     pub(crate) base: Counts,
+    /// Times of its inputs, where there are several; `seen` is then what they come to.
+    pub(crate) inputs: InputTimes,
 }
 
 impl Note {
@@ -93,17 +103,6 @@ impl Note {
             base: self.base,
             ..Self::default()
         }
-    }
-
-    /// Takes an event's times into account. Whether it lies too far in the future is told by its
-    /// ingest time, not by the clock, so that a replay sees the same.
-    pub(crate) fn observe(&mut self, time: Timestamp, ingested: Timestamp, max_future: Duration) {
-        let future = i64::try_from(max_future.as_micros()).unwrap_or(i64::MAX);
-        if time.micros() <= ingested.micros().saturating_add(future) {
-            self.seen = self.seen.max(Some(time));
-        }
-        self.ingested = Some(ingested);
-        self.processing = self.processing.max(Some(ingested));
     }
 
     /// The watermark as the guest is told it.
@@ -154,7 +153,9 @@ impl Note {
             None => 0,
             Some(front) => 1 + u8::from(front.is_timer),
         };
-        out.extend([VERSION, front, 0, 0]);
+        let inputs = u8::try_from(self.inputs.count()).unwrap_or_default();
+        let version = if inputs == 0 { VERSION } else { VERSION_4 };
+        out.extend([version, front, inputs, 0]);
         out.extend(self.version.to_le_bytes());
         for count in kept(&self.counts) {
             out.extend(count.to_le_bytes());
@@ -190,6 +191,7 @@ impl Note {
                 out.extend(count.to_le_bytes());
             }
         }
+        self.inputs.write(&mut out);
         out
     }
 
@@ -211,6 +213,15 @@ impl Note {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
+        if bytes[0] == VERSION_4 {
+            let times = InputTimes::BYTES * usize::from(*bytes.get(2)?);
+            let (rest, times) = bytes.split_at_checked(bytes.len().checked_sub(times)?)?;
+            let mut rest = rest.to_vec();
+            rest[0] = VERSION;
+            let note = Self::read(&rest)?;
+            let inputs = InputTimes::read(times)?;
+            return Some(Self { inputs, ..note });
+        }
         let (version, of_2, of_3) = match (bytes[0], bytes.len()) {
             (1, BYTES_1) => (1, false, false),
             (2, BYTES_2) => (2, true, false),
@@ -334,6 +345,7 @@ mod tests {
             }),
             version: 18,
             base: Counts::default(),
+            inputs: InputTimes::default(),
         }
     }
 
@@ -429,10 +441,15 @@ mod tests {
         let at = Timestamp::from_micros;
         let mut note = Note::default();
         let second = Duration::from_secs(1);
+        let limits = crate::manifest::Time {
+            disorder: second,
+            idle: second,
+            max_future: second,
+        };
         assert_eq!(note.watermark(second), None);
-        note.observe(at(5_000_000), at(4_000_000), second);
-        note.observe(at(3_000_000), at(4_000_000), second);
-        note.observe(at(5_000_001), at(4_000_000), second);
+        for time in [5_000_000, 3_000_000, 5_000_001] {
+            note.observe(0, at(time), at(4_000_000), &limits);
+        }
         assert_eq!(note.watermark(second), Some(at(3_999_999)));
         assert_eq!(note.ingested, Some(at(4_000_000)));
     }

@@ -2,21 +2,21 @@
 
 use crate::attempts::Attempts;
 use crate::dead_letter::Cause;
+use crate::merge::{Gathered, Positions};
 use crate::note::Floor;
 use crate::origin::{self, Origin};
 use bytes::Bytes;
 use std::ops::Range;
-use tidemill_log::Read;
 use tidemill_types::{
     Batch, CommitSeq, Commits, Event, IngestTimes, Offsets, PackedRows, Result, Timestamp,
 };
 use tidemill_wasm::Clock;
 
 /// Where timers take their turn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Turn {
     /// The task's position.
-    pub(crate) position: u64,
+    pub(crate) position: Positions,
     /// Processing time.
     pub(crate) processing: Timestamp,
     /// Number of the first: how many of the task's timers had their turn before.
@@ -36,6 +36,8 @@ pub(crate) struct Fired {
     pub(crate) redriven: u32,
     /// Watermark at its turn, and when it was received.
     pub(crate) floor: Floor,
+    /// The input it was read from; or, where the function doesn't read that any more, its topic.
+    pub(crate) input: Result<usize, String>,
 }
 
 /// What the rows of a batch are.
@@ -53,9 +55,11 @@ pub(crate) struct Pending {
     batches: Vec<Batch>,
     /// For each row: which of the batches, and which row of it.
     rows: Vec<(u32, u32)>,
-    next: u64,
-    /// Whether a first header says where each event came from.
-    by_key: bool,
+    /// Which input each of the batches is of; empty where there is one input.
+    inputs: Vec<usize>,
+    next: Positions,
+    /// The inputs whose events say in a first header where they came from: a bit for each.
+    by_key: u32,
     kind: Kind,
     /// What to do next.
     pub(crate) attempts: Attempts,
@@ -65,7 +69,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// What a read brought; an event is tried `most` times.
-    pub(crate) fn new(read: Read, by_key: bool, most: u32) -> Self {
+    pub(crate) fn new(read: Gathered, by_key: u32, most: u32) -> Self {
         let mut rows = Vec::with_capacity(read.batches.iter().map(Batch::len).sum());
         for (at, batch) in (0..).zip(&read.batches) {
             rows.extend((0..).take(batch.len()).map(|row| (at, row)));
@@ -74,6 +78,7 @@ impl Pending {
         Self {
             batches: read.batches,
             rows,
+            inputs: read.inputs,
             next: read.next,
             by_key,
             kind: Kind::Events,
@@ -102,7 +107,7 @@ impl Pending {
         rows: &PackedRows,
         offsets: Vec<u64>,
         fired: Vec<Fired>,
-        (position, by_key): (u64, bool),
+        (position, by_key): (Positions, u32),
         most: u32,
     ) -> Self {
         let received: Vec<_> = fired.iter().map(|fired| fired.floor.received).collect();
@@ -119,7 +124,7 @@ impl Pending {
         rows: &PackedRows,
         offsets: Offsets,
         received: IngestTimes,
-        next: u64,
+        next: Positions,
         kind: Kind,
         most: u32,
     ) -> Self {
@@ -135,8 +140,9 @@ impl Pending {
                 received,
                 commits,
             )],
+            inputs: Vec::new(),
             next,
-            by_key: false,
+            by_key: 0,
             kind,
             attempts: Attempts::new(rows.len(), most),
             cause: None,
@@ -214,10 +220,35 @@ impl Pending {
     /// `Corrupt` when a repartitioned event doesn't say so.
     pub(crate) fn event(&self, row: usize) -> Result<(Event<'_>, Option<Origin<'_>>)> {
         let event = self.raw(row);
-        if !self.by_key {
+        if self.by_key & 1 << self.input(row) == 0 {
             return Ok((event, None));
         }
         origin::take(event).map(|(event, origin)| (event, Some(origin)))
+    }
+
+    /// The input that event `row` was read from; of a timer, the first.
+    pub(crate) fn input(&self, row: usize) -> usize {
+        match &self.kind {
+            Kind::Events => {
+                let (batch, _) = self.rows[row];
+                self.inputs.get(batch as usize).copied().unwrap_or_default()
+            }
+            Kind::Timers(..) => 0,
+            Kind::Parked(fired) => match fired.get(row).map(|fired| &fired.input) {
+                Some(Ok(input)) => *input,
+                _ => 0,
+            },
+        }
+    }
+
+    /// The first rows of a run, as many as are of one input.
+    pub(crate) fn of_one_input(&self, rows: Range<usize>) -> Range<usize> {
+        if self.inputs.is_empty() && self.is_read() {
+            return rows;
+        }
+        let input = self.input(rows.start);
+        let end = rows.clone().find(|row| self.input(*row) != input);
+        rows.start..end.unwrap_or(rows.end)
     }
 
     /// The key of event `row`.
@@ -241,11 +272,18 @@ impl Pending {
     }
 
     /// The position once the first `rows` rows are committed.
-    pub(crate) fn position_after(&self, rows: usize) -> u64 {
+    pub(crate) fn position_after(&self, rows: usize) -> Positions {
         if rows == self.rows.len() || !self.is_read() {
-            self.next
-        } else {
-            self.raw(rows).offset
+            return self.next.clone();
         }
+        if self.inputs.is_empty() {
+            return Positions::one(self.raw(rows).offset);
+        }
+        let offset_of = |(input, next)| {
+            let mut left = rows..self.rows.len();
+            left.find(|row| self.input(*row) == input)
+                .map_or(next, |row| self.raw(row).offset)
+        };
+        Positions::of(self.next.iter().enumerate().map(offset_of))
     }
 }

@@ -3,7 +3,7 @@
 mod inner;
 
 use crate::compiling::Compiler;
-use crate::deployment::{by_key_topic, dead_letter_topic};
+use crate::deployment::{by_key_topics, dead_letter_topic};
 use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
 use crate::instances::Instances;
 use crate::letters::{self, Letters};
@@ -483,7 +483,10 @@ impl Processor {
                     .iter()
                     .any(|output| output.topic.as_str() == topic)
                 || dead_letter_topic(&manifest.name) == topic
-                || by_key_topic(&manifest.name) == topic
+                || by_key_topics(manifest, &manifest.name)
+                    .iter()
+                    .flatten()
+                    .any(|by_key| by_key == topic)
         };
         self.inner
             .manifests()

@@ -22,7 +22,7 @@ pub(crate) const NEXT: &str = "next-function";
 pub(crate) enum Role {
     /// Runs the function.
     Main,
-    /// Moves the input's events to the internal topic `<function>.by-key`.
+    /// Moves an input's events to the internal topic `<function>.by-key`, or `<function>.by-key.<topic>`.
     Repartition,
 }
 
@@ -160,8 +160,9 @@ impl Record {
 
     /// Where to start in a deployment's topics is decided.
     pub(crate) fn start_in(&mut self, deployment: &Deployment) {
-        for topic in [Some(&deployment.input), deployment.by_key.as_ref()] {
-            if let Some(topic) = topic.filter(|topic| !self.started.contains(&topic.id.0)) {
+        let inputs = deployment.inputs.iter();
+        for topic in inputs.flat_map(|input| std::iter::once(&input.topic).chain(&input.by_key)) {
+            if !self.started.contains(&topic.id.0) {
                 self.started.push(topic.id.0);
             }
         }

@@ -71,16 +71,21 @@ pub(crate) enum Found {
 impl Found {
     /// Looks for a deployment's topics.
     pub(crate) fn of(parts: &Parts, deployment: &Deployment) -> Self {
-        let own = [&deployment.input, &deployment.dead_letters];
-        let all = own.into_iter().chain(&deployment.by_key);
+        let inputs = deployment.inputs.iter();
+        let inputs = inputs.flat_map(|input| std::iter::once(&input.topic).chain(&input.by_key));
+        let all = inputs.chain([&deployment.dead_letters]);
         let mut all = all.chain(&deployment.outputs);
         let is_other = all.any(|topic| {
             let now = parts.log.topic(topic.name.as_str());
             now.is_some_and(|now| now.id != topic.id)
         });
-        let input = deployment.input.name.as_str();
-        match (is_other, parts.log.topic(input)) {
-            (_, None) => Self::Gone(input.to_owned()),
+        let mut inputs = deployment
+            .inputs
+            .iter()
+            .map(|input| input.topic.name.as_str());
+        let gone = inputs.find(|name| parts.log.topic(name).is_none());
+        match (is_other, gone) {
+            (_, Some(gone)) => Self::Gone(gone.to_owned()),
             (true, _) => Self::Other,
             (false, _) => Self::Same,
         }

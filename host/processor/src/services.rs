@@ -15,7 +15,7 @@ pub(crate) struct Services {
     scope: Scope,
     slots: Slots,
     config: String,
-    input: String,
+    inputs: Vec<String>,
     /// Why state couldn't be read during the last call.
     unreadable: Mutex<Option<Error>>,
 }
@@ -31,7 +31,11 @@ impl Services {
             },
             slots: deployment.slots.clone(),
             config: deployment.manifest.config.clone(),
-            input: deployment.input.name.to_string(),
+            inputs: deployment
+                .inputs
+                .iter()
+                .map(|input| input.topic.name.to_string())
+                .collect(),
             unreadable: Mutex::default(),
         }
     }
@@ -135,7 +139,8 @@ impl HostServices for Services {
     }
 
     fn input_topic(&self, input: u32) -> Option<&str> {
-        (input == 0).then_some(self.input.as_str())
+        let input = usize::try_from(input).ok()?;
+        self.inputs.get(input).map(String::as_str)
     }
 }
 

@@ -180,6 +180,7 @@ pub(crate) fn note(stands: &Note, empty: bool) -> Note {
         seen: stands.seen,
         ingested: stands.ingested,
         processing: stands.processing,
+        inputs: stands.inputs,
         version: 1,
         ..Note::default()
     };

@@ -86,7 +86,7 @@ impl Slot {
             kind: spec.kind,
             stamped: function.record.stamped,
             ttl,
-            partitions: deployment.main_input().settings.partitions,
+            partitions: deployment.partitions(),
             expired: ttl.map_or_else(HashMap::new, |ttl| {
                 expired(parts, function, ttl.clock, manifest.time.disorder)
             }),

@@ -1,4 +1,4 @@
-//! One function on one input partition: reads a batch, runs the function on it, commits what it comes
+//! One function on one partition of its inputs: reads a batch, runs the function on it, commits what it comes
 //! to, and goes on. All of it is synchronous and in slices; whatever must be waited for is handed to
 //! the driver as a [`Slice`].
 
@@ -19,6 +19,7 @@ use crate::deployment::Deployment;
 use crate::effects::Desk;
 use crate::function_log::{FunctionLog, FunctionLogLine};
 use crate::measure::Meter;
+use crate::merge::{Gathered, Merge, Next as Gathering, Positions};
 use crate::note::Note;
 use crate::parked::Parked;
 use crate::parts::Parts;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
 use tidemill_state::Scope;
-use tidemill_types::{Error, PartitionId};
+use tidemill_types::{Error, PartitionId, Timestamp};
 use tidemill_wasm::LogLevel;
 use transaction::Prepared;
 pub(crate) use wanted::Wanted;
@@ -123,11 +124,16 @@ pub(crate) struct Task {
     parts: Arc<Parts>,
     deployment: Arc<Deployment>,
     role: Role,
-    at: PartitionId,
-    position: u64,
+    /// What it reads, input by input.
+    inputs: Vec<PartitionId>,
+    position: Positions,
     note: Note,
+    /// The input with whose position the note is kept.
+    noted: usize,
     /// Events that were fetched from storage and wait for their turn.
     ahead: Option<Read>,
+    /// What is known of several inputs' events.
+    merge: Option<Merge>,
     pending: Option<Pending>,
     /// What waits while parked events or timers are in front, the next last.
     behind: Vec<Pending>,
@@ -144,15 +150,20 @@ pub(crate) struct Task {
     lines: Arc<FunctionLog>,
     view: Arc<View>,
     stop: Shutdown,
+    /// How far the clock is said to be, of a replay.
+    until: Option<Timestamp>,
 }
 
 /// What a task starts with.
 pub(crate) struct Start {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) role: Role,
-    pub(crate) at: PartitionId,
-    pub(crate) position: u64,
+    /// What it reads, input by input; at least one.
+    pub(crate) inputs: Vec<PartitionId>,
+    pub(crate) position: Positions,
     pub(crate) note: Note,
+    /// The input with whose position the note is kept.
+    pub(crate) noted: usize,
     pub(crate) lines: Arc<FunctionLog>,
     pub(crate) view: Arc<View>,
     pub(crate) stop: Shutdown,
@@ -164,34 +175,38 @@ impl Task {
         let Start {
             deployment,
             role,
-            at,
+            inputs,
             position,
             note,
+            noted,
             lines,
             view,
             stop,
         } = start;
         let pointer = match role {
             Role::Main => None,
-            Role::Repartition => deployment.manifest.inputs[0]
-                .key
-                .as_deref()
+            Role::Repartition => moved_from(&deployment, inputs[0])
+                .and_then(|input| deployment.manifest.inputs[input].key.as_deref())
                 .map(Pointer::new),
         };
-        let note = note.taken_up_by(deployment.version);
+        let several = inputs.len() > 1;
+        let merge = several.then(|| Merge::new(inputs.iter().copied().zip(position.iter())));
+        let note = note.taken_up_by(deployment.version).reading(inputs.len());
         let mut meter = parts.metrics.of(&deployment.name, deployment.version);
         if role == Role::Main {
             meter.waiting(note.shown().retrying);
         }
-        let guest = invoke::Guest::new(&parts, &deployment, at.partition);
+        let guest = invoke::Guest::new(&parts, &deployment, inputs[0].partition);
         Self {
             parts,
             deployment,
             role,
-            at,
+            inputs,
             position,
             note,
+            noted,
             ahead: None,
+            merge,
             pending: None,
             behind: Vec::new(),
             parked: None,
@@ -204,6 +219,7 @@ impl Task {
             lines,
             view,
             stop,
+            until: None,
         }
     }
 
@@ -249,6 +265,7 @@ impl Task {
                 let before = pending.fired(row).map_or(0, |fired| fired.attempts);
                 self.give_up(row, before.saturating_add(attempts))
             }
+            Next::Run { rows, .. } if self.is_elsewhere(rows.start) => self.turn_away(rows.start),
             Next::Run { rows, attempt } => match self.role {
                 Role::Main => self.run(rows, attempt),
                 Role::Repartition => self.repartition(rows),
@@ -263,6 +280,10 @@ impl Task {
             return turn.slice();
         }
         let rows = self.before_timers(self.at_once(rows));
+        let rows = match &self.pending {
+            Some(pending) if !rows.is_empty() => pending.of_one_input(rows),
+            _ => rows,
+        };
         if rows.is_empty() {
             return Some(self.wait_for_room());
         }
@@ -272,31 +293,63 @@ impl Task {
     }
 
     /// The next batch, if its events are in memory.
-    fn next_batch(&mut self) -> Option<Read> {
+    fn next_batch(&mut self) -> Option<Gathered> {
         let limit = self.read_limit();
+        if let Some(merge) = &mut self.merge {
+            return merged(&self.parts, merge, limit);
+        }
         if let Some(ahead) = &mut self.ahead {
             let read = ahead.take(limit);
             if ahead.batches.is_empty() {
                 self.ahead = None;
             }
-            return Some(read);
+            return Some(read.into());
         }
-        self.parts.read_ahead(self.at, self.position, limit)
+        let read = self
+            .parts
+            .read_ahead(self.inputs[0], self.position.first(), limit);
+        read.map(Gathered::from)
     }
 
     /// Takes events that were fetched: more than a batch, so that a file is opened and a page unpacked
     /// once for many batches. Answers that there were none.
     pub(crate) fn fetched(&mut self, read: Read) -> Option<Slice> {
+        if let Some(merge) = &mut self.merge {
+            merge.fetched(read);
+            return None;
+        }
         if read.batches.iter().all(tidemill_types::Batch::is_empty) {
-            return self.feed(read);
+            return self.feed(read.into());
         }
         self.ahead = Some(read);
         None
     }
 
+    /// Takes events of a replay: those of several inputs are a batch.
+    pub(crate) fn handed(&mut self, gathered: Gathered) -> Option<Slice> {
+        if self.merge.is_some() || gathered.is_empty() {
+            return self.feed(gathered);
+        }
+        self.ahead = Some(Read {
+            next: gathered.next.first(),
+            end: gathered.next.first(),
+            batches: gathered.batches,
+        });
+        None
+    }
+
+    /// Time goes on as far as the clock had it in a live task that came to another note, with nothing to read.
+    pub(crate) fn went_on(&mut self, note: &Note) -> Option<Slice> {
+        let idle = self.deployment.manifest.time.idle;
+        let idle = self.note.idle_until(note, idle).map(Timestamp::from_micros);
+        self.until = note.processing.max(idle);
+        self.fire_by_clock()
+            .map_or(Some(Slice::Idle), Turned::slice)
+    }
+
     /// Takes events that were read.
-    fn feed(&mut self, read: Read) -> Option<Slice> {
-        if read.batches.iter().all(tidemill_types::Batch::is_empty) {
+    fn feed(&mut self, read: Gathered) -> Option<Slice> {
+        if read.is_empty() {
             if read.next == self.position {
                 return self
                     .fire_by_clock()
@@ -307,7 +360,10 @@ impl Task {
             self.pass_over(read.next, Note { front, ..self.note });
             return None;
         }
-        let by_key = self.role == Role::Main && self.deployment.by_key.is_some();
+        let by_key = match self.role {
+            Role::Main => self.deployment.by_key(),
+            Role::Repartition => 0,
+        };
         let most = self.deployment.manifest.retry.attempts;
         let mut pending = Pending::new(read, by_key, most);
         if let Some(front) = self.note.front.filter(|front| !front.is_timer) {
@@ -317,14 +373,17 @@ impl Task {
         None
     }
 
-    /// Where it reads.
-    pub(crate) fn at(&self) -> PartitionId {
-        self.at
+    /// What has to be fetched, and from which offset on: of which input, of which partition.
+    pub(crate) fn wanted(&self) -> (usize, PartitionId, u64) {
+        match &self.merge {
+            Some(merge) => merge.wanted(),
+            None => (0, self.inputs[0], self.position.first()),
+        }
     }
 
-    /// Next offset to read.
-    pub(crate) fn position(&self) -> u64 {
-        self.position
+    /// Next offset to read of each input.
+    pub(crate) fn position(&self) -> &Positions {
+        &self.position
     }
 
     /// Its totals.
@@ -336,8 +395,13 @@ impl Task {
     pub(crate) fn scope(&self) -> Scope {
         Scope {
             function: self.deployment.function,
-            partition: self.at.partition,
+            partition: self.partition(),
         }
+    }
+
+    /// The number of the partition it reads of each input.
+    fn partition(&self) -> u32 {
+        self.inputs[0].partition
     }
 
     /// How many tasks of the function may be at work at a time.
@@ -361,9 +425,11 @@ impl Task {
     /// How much is fetched from storage at once.
     pub(crate) fn fetch_limit(&self) -> ReadLimit {
         let ReadLimit { events, bytes } = self.read_limit();
+        // Several inputs share what one may take.
+        let inputs = self.inputs.len();
         ReadLimit {
-            events: events.max(FETCH.events),
-            bytes: bytes.max(FETCH.bytes),
+            events: events.max(FETCH.events / inputs),
+            bytes: bytes.max(FETCH.bytes / inputs),
         }
     }
 
@@ -383,7 +449,7 @@ impl Task {
     fn desk(&self) -> Desk<'_> {
         Desk {
             deployment: &self.deployment,
-            partition: self.at.partition,
+            partition: self.partition(),
             note: self.note,
             parked: self.parked(),
             now: self.parts.clock.now(),
@@ -396,8 +462,8 @@ impl Task {
             time: self.parts.clock.now(),
             level: LogLevel::Warn,
             version: self.deployment.version,
-            partition: self.at.partition,
-            offset: self.position,
+            partition: self.partition(),
+            offset: self.position.first(),
             key: None,
             message,
         });
@@ -405,23 +471,53 @@ impl Task {
 
     /// Where an event of the batch stands, in words.
     fn place(&self, row: usize) -> String {
-        let topic = &self.deployment.input.name;
+        let input = self
+            .pending
+            .as_ref()
+            .map_or(0, |pending| pending.input(row));
+        let topic = &self.deployment.inputs[input].topic.name;
         if let Some(pending) = &self.pending
             && pending.timers_of().is_some()
         {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let (tag, key) = (pending.tag(row), pending.key(row).unwrap_or_default());
-            let (tag, key, partition) = (text(tag), text(key), self.at.partition);
+            let (tag, key, partition) = (text(tag), text(key), self.partition());
             return format!("the timer {tag:?} of key {key:?} on partition {partition} of {topic}");
         }
         let origin = self.pending.as_ref().and_then(|pending| {
             let (event, origin) = pending.event(row).ok()?;
             Some(match origin {
                 Some(origin) => (origin.partition, origin.offset),
-                None => (self.at.partition, event.offset),
+                None => (self.partition(), event.offset),
             })
         });
-        let (partition, offset) = origin.unwrap_or((self.at.partition, self.position));
+        let here = (self.partition(), self.position.get(input));
+        let (partition, offset) = origin.unwrap_or(here);
         format!("the event at {topic} {partition}:{offset}")
+    }
+}
+
+/// The input whose events a task moves to an internal topic.
+fn moved_from(deployment: &Deployment, at: PartitionId) -> Option<usize> {
+    let mut inputs = deployment.inputs.iter();
+    inputs.position(|input| input.topic.id == at.topic)
+}
+
+/// The next events of several inputs, if they are in memory; a replay is handed them.
+fn merged(parts: &Parts, merge: &mut Merge, limit: ReadLimit) -> Option<Gathered> {
+    if parts.aside.is_some() {
+        return None;
+    }
+    let mut look = |at, from| {
+        let through = parts.log.appended();
+        Some((through, parts.log.read_ahead(at, from, limit)?))
+    };
+    match merge.gather(limit, &mut look) {
+        Gathering::Events(gathered) => Some(gathered),
+        Gathering::Nothing(next) => Some(Gathered {
+            next,
+            ..Gathered::default()
+        }),
+        Gathering::Fetch => None,
     }
 }

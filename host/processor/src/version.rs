@@ -47,18 +47,60 @@ pub(crate) struct Version {
     /// By partition, how many events the main tasks had emitted before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) emitted: Vec<u64>,
-    /// By partition of the topic its main tasks read, the first offset it handled. Empty for those of an
-    /// earlier host.
+    /// By partition of the first topic its main tasks read, the first offset it handled. Empty for those of
+    /// an earlier host.
     pub(crate) first: Vec<u64>,
-    /// Where the one before stood, where that isn't where this one began.
+    /// Where the one before stood, where that isn't where this one began, in the first topic that read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) left_at: Option<Vec<u64>>,
+    /// As `first`, of its further inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) first_of_others: Vec<Vec<u64>>,
+    /// As `left_at`, of the further inputs of the one before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_at_of_others: Vec<Vec<u64>>,
 }
 
 /// Versions of a function by number.
 pub(crate) type Versions = BTreeMap<u32, Version>;
 
 impl Version {
+    /// The version as one that began at these offsets, input by input, and where the one before stood if
+    /// that was elsewhere.
+    pub(crate) fn between(self, mut first: Vec<Vec<u64>>, left_at: Option<Vec<Vec<u64>>>) -> Self {
+        let others = first.split_off(first.len().min(1));
+        let (left_at, left_others) = match left_at {
+            None => (None, Vec::new()),
+            Some(mut left) => {
+                let others = left.split_off(left.len().min(1));
+                (left.pop(), others)
+            }
+        };
+        Self {
+            first: first.pop().unwrap_or_default(),
+            first_of_others: others,
+            left_at,
+            left_at_of_others: left_others,
+            ..self
+        }
+    }
+
+    /// The first offset it handled, input by input, by partition.
+    pub(crate) fn begins(&self) -> Vec<Vec<u64>> {
+        let others = self.first_of_others.iter();
+        std::iter::once(&self.first)
+            .chain(others)
+            .cloned()
+            .collect()
+    }
+
+    /// Where the one before stood, input by input, if that isn't where this one began.
+    pub(crate) fn left(&self) -> Option<Vec<Vec<u64>>> {
+        let first = self.left_at.as_ref()?;
+        let others = self.left_at_of_others.iter();
+        Some(std::iter::once(first).chain(others).cloned().collect())
+    }
+
     /// The one in force, as far as the function's record tells.
     pub(crate) fn of_record(record: &Record) -> Self {
         Self {
@@ -73,6 +115,8 @@ impl Version {
             emitted: Vec::new(),
             first: Vec::new(),
             left_at: None,
+            first_of_others: Vec::new(),
+            left_at_of_others: Vec::new(),
         }
     }
 
@@ -249,6 +293,8 @@ mod tests {
             emitted: vec![1, 0],
             first: vec![3, 0],
             left_at: None,
+            first_of_others: Vec::new(),
+            left_at_of_others: Vec::new(),
         };
         let golden = br#"{"digest":"sha256:ab","bytes":9,"imports":["tidemill:function/host@0.1.0"],"manifest":{"input":[{"topic":"a"}]},"deployed":17,"behind":4,"emitted":[1,0],"first":[3,0]}"#;
         assert_eq!(version.encode().expect("encodes"), golden);
@@ -264,6 +310,17 @@ mod tests {
             br#""deployed":17,"rollback_of":1,"reset":true,"behind":4,"emitted":[1,0],"first":[3,0],"left_at":[5,6]}"#
         ));
         assert_eq!(Version::decode("k", &encoded).expect("its own"), back);
+        let several = back.between(
+            vec![vec![3], vec![4]],
+            Some(vec![vec![5], vec![6], vec![7]]),
+        );
+        let encoded = several.encode().expect("encodes");
+        assert!(encoded.ends_with(
+            br#""first":[3],"left_at":[5],"first_of_others":[[4]],"left_at_of_others":[[6],[7]]}"#
+        ));
+        assert_eq!(Version::decode("k", &encoded).expect("its own"), several);
+        assert_eq!(several.begins(), [[3], [4]]);
+        assert_eq!(several.left(), Some(vec![vec![5], vec![6], vec![7]]));
         assert!(Version::decode("k", b"{}").is_err());
         let name = "f".parse().expect("a name");
         assert_eq!(key(&name, 12), "version/f/0000000012");

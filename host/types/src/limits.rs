@@ -31,6 +31,9 @@ pub const CONFIG_BYTES: usize = 64 << 10;
 pub const SLOTS: usize = 64;
 /// Largest value of a slot, list, or entry of a map: it travels with a batch as a whole.
 pub const STATE_VALUE_BYTES: usize = 1 << 20;
+/// Most topics that a function reads: a task holds events of each that wait for their turn, and looks at each
+/// before it takes one.
+pub const INPUTS: usize = 16;
 /// Longest event key that maps and timers are kept by: it stands before each of their keys, twice as long at
 /// worst, and the store behind takes keys of 60,000 bytes in order.
 pub const STATE_KEY_BYTES: usize = 16 << 10;

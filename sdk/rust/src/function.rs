@@ -8,9 +8,9 @@ use crate::guest::Running;
 pub trait Function {
     /// Its name.
     const NAME: &'static str;
-    /// The topic it reads.
-    const INPUT: &'static str;
-    /// JSON pointer to the key it wants its input keyed by, if not the events' own.
+    /// The topics it reads, at least one. The index is the number the host knows an input by.
+    const INPUTS: &'static [&'static str];
+    /// JSON pointer to the key it wants its inputs keyed by, if not the events' own.
     const KEY: Option<&'static str>;
     /// Its outputs: parameter and topic. The index is the number the host knows an output by.
     const OUTPUTS: &'static [(&'static str, &'static str)];

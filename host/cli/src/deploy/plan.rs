@@ -80,10 +80,19 @@ fn start(plan: &Value) -> Option<String> {
     let places = plan["start"]
         .as_array()
         .filter(|places| !places.is_empty())?;
+    let several = places
+        .iter()
+        .any(|place| place["topic"] != places[0]["topic"]);
     let place = |place: &Value| {
         let offset = place["offset"].as_u64().unwrap_or(0);
         let behind = place["end"].as_u64().unwrap_or(0).saturating_sub(offset);
-        format!("{}:{offset} ({behind} to read)", cell(&place["partition"]))
+        // Which topic it is goes without saying where there is one.
+        let topic = match several {
+            true => format!("{} ", cell(&place["topic"])),
+            false => String::new(),
+        };
+        let partition = cell(&place["partition"]);
+        format!("{topic}{partition}:{offset} ({behind} to read)")
     };
     let most = 8;
     let mut shown: Vec<String> = places.iter().take(most).map(place).collect();
@@ -178,6 +187,12 @@ mod tests {
                 "- state.old: value (its values stay, and are found by a version that has it again)",
                 "goes on at 0:3 (2 to read)"
             ]
+        );
+        let places = json!([{"topic": "a", "partition": 0, "offset": 3, "end": 5}, {"topic": "b", "partition": 0, "offset": 0, "end": 0}]);
+        let several = json!({"changed": true, "plan": {"from": 1, "state": "keep", "moves": false, "start": places}});
+        assert_eq!(
+            changes(&several).last().map(String::as_str),
+            Some("goes on at a 0:3 (2 to read), b 0:0 (0 to read)")
         );
         let same = json!({"changed": false, "plan": {"from": 1}});
         assert_eq!(changes(&same).len(), 1);

@@ -29,6 +29,9 @@ pub(crate) struct Invoke {
     /// Whether it sees the state there is.
     #[arg(long, value_parser = ["present", "empty"], default_value = "present")]
     state: String,
+    /// The topic whose events they are, of a function that reads several.
+    #[arg(long)]
+    topic: Option<String>,
     /// Each line is an event with key, value, headers and time, not a value alone.
     #[arg(long)]
     events: bool,
@@ -48,6 +51,7 @@ pub(super) async fn invoke(client: &Client, args: &Invoke) -> Result<()> {
     let query: Vec<(&str, &str)> = [
         ("version", version.as_deref()),
         ("state", Some(args.state.as_str())),
+        ("topic", args.topic.as_deref()),
         ("key", args.key.as_deref()),
         ("key_pointer", args.key_pointer.as_deref()),
     ]

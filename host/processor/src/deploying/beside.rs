@@ -30,7 +30,7 @@ struct Beginning {
     /// Its manifest.
     manifest: Manifest,
     /// The topic that main tasks read.
-    main: Arc<Topic>,
+    main: Vec<Arc<Topic>>,
 }
 
 /// Begins a shadow.
@@ -51,8 +51,8 @@ pub(crate) async fn begin(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed
     let name = free(inner, &of, &wanted.manifest)?;
     let checked = (&wanted.component, &wanted.manifest);
     let checked = check::check(inner, checked.0, checked.1, Some(&live), wanted.state).await?;
-    let main = same_input(inner, &of, &live, &wanted.manifest)?;
-    let starting = (&*checked.input, &wanted.manifest);
+    let main = same_inputs(inner, &of, &live, &wanted.manifest)?;
+    let starting = (checked.inputs.as_slice(), &wanted.manifest);
     let starting =
         Starting::decide(inner, starting, Some(&live), wanted.start, &wanted.ends).await?;
     let mut plan = plan(inner, &wanted, Some(&live), (&checked, &starting))?;
@@ -77,7 +77,7 @@ pub(crate) async fn begin(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed
         of,
         manifest: wanted.manifest.source.clone(),
         kept: inner.next_function() + 1,
-        partitions: main.settings.partitions,
+        partitions: checked.partitions,
         empty: wanted.state == KeepState::Reset,
         began: inner.parts.clock.now().micros(),
     };
@@ -132,20 +132,27 @@ fn free(inner: &Inner, of: &FunctionName, manifest: &Manifest) -> Result<Functio
     Ok(name)
 }
 
-/// The topic of the main tasks; both read the same.
-fn same_input(
+/// The topics of the main tasks; both read the same.
+fn same_inputs(
     inner: &Inner,
     of: &FunctionName,
     live: &Record,
     wanted: &Manifest,
-) -> Result<Arc<Topic>> {
+) -> Result<Vec<Arc<Topic>>> {
     let now = Manifest::resolve(None, Some(&live.manifest), of)?;
-    if now.inputs[0].topic != wanted.inputs[0].topic {
-        let (now, wanted) = (&now.inputs[0].topic, &wanted.inputs[0].topic);
+    let topics = |manifest: &Manifest| {
+        let inputs = manifest.inputs.iter();
+        let names: Vec<_> = inputs
+            .map(|input| format!("{:?}", input.topic.as_str()))
+            .collect();
+        names.join(", ")
+    };
+    let (now, wanted) = (topics(&now), topics(wanted));
+    if now != wanted {
         return Err(Error::invalid(
             "invalid-manifest",
             format!(
-                "manifest, input[0].topic: a shadow reads what the function reads, topic {now:?}, not {wanted:?}"
+                "manifest, input: a shadow reads what the function reads, in the same order: {now}, not {wanted}"
             ),
         ));
     }
@@ -153,7 +160,13 @@ fn same_input(
         let deployment = function.deployment.as_ref();
         let broken = function.broken.clone().unwrap_or_default();
         deployment
-            .map(|deployment| Arc::clone(deployment.main_input()))
+            .map(|deployment| {
+                deployment
+                    .inputs
+                    .iter()
+                    .map(|i| Arc::clone(i.read()))
+                    .collect()
+            })
             .ok_or(broken)
     })?;
     ready.map_err(|why| {
@@ -217,15 +230,23 @@ impl Beginning {
         let deployment = topics::make(inner, parts, &record).await?;
         let mut draft = Draft::new();
         draft.entry(&Record::key(name), Some(&record.encode()?));
-        let mut first = vec![0; self.main.settings.partitions as usize];
+        let mut first = vec![vec![0; deployment.partitions() as usize]; self.main.len()];
         for position in &stands {
-            let note = Note::decode(&position.note)?;
-            let begins = shadow::note(&note, self.shadow.empty);
+            let note = match position.note.is_empty() {
+                true => None,
+                false => Some(Note::decode(&position.note)?),
+            };
+            let begins = note.map(|note| shadow::note(&note, self.shadow.empty));
             for (function, note) in [(record.function(), begins), (self.shadow.kept(), note)] {
                 let reader = reader(function, Role::Main);
                 draft.advance(step(reader, position.at, position.offset, note));
             }
-            if let Some(first) = first.get_mut(position.at.partition as usize) {
+            let input = self
+                .main
+                .iter()
+                .position(|topic| topic.id == position.at.topic);
+            let first = input.and_then(|input| first.get_mut(input));
+            if let Some(first) = first.and_then(|of| of.get_mut(position.at.partition as usize)) {
                 *first = position.offset;
             }
         }
@@ -233,9 +254,9 @@ impl Beginning {
             deployed: Some(self.shadow.began),
             reset: self.shadow.empty,
             behind: inner.parts.log.durable().borrow().0,
-            first,
             ..Version::of_record(&record)
         };
+        let version = version.between(first, None);
         let number = (record.version, &version);
         version::add(&inner.parts, &mut draft, name, None, number)?;
         inner.parts.commit_durably(draft, &[]).await?;
@@ -258,7 +279,10 @@ impl Beginning {
         let reader = reader(self.live.function(), Role::Main);
         let mut stands = inner.parts.log.positions(reader);
         inner.start(of)?;
-        stands.retain(|position| position.at.topic == self.main.id && position.offset > 0);
+        stands.retain(|position| {
+            let read = self.main.iter().any(|topic| topic.id == position.at.topic);
+            read && (position.offset > 0 || !position.note.is_empty())
+        });
         Ok((frozen?, stands))
     }
 

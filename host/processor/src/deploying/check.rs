@@ -1,7 +1,7 @@
 //! What must be true before a deployment changes anything.
 
 use crate::KeepState;
-use crate::deployment::{by_key_topic, dead_letter_topic, limits};
+use crate::deployment::{by_key_topic, by_key_topics, dead_letter_topic, limits};
 use crate::manifest::{Manifest, SlotSpec};
 use crate::nearest::did_you_mean;
 use crate::processor::Inner;
@@ -16,7 +16,10 @@ use tidemill_wasm::{Component, Stateless};
 
 /// A deployment that may go ahead.
 pub(crate) struct Checked {
-    pub(crate) input: Arc<Topic>,
+    /// The topics it reads, input by input.
+    pub(crate) inputs: Vec<Arc<Topic>>,
+    /// How many partitions its main tasks read of each.
+    pub(crate) partitions: u32,
 }
 
 /// Checks a deployment against what exists; `before` is the function's record so far.
@@ -31,7 +34,8 @@ pub(crate) async fn check(
     state: KeepState,
 ) -> Result<Checked> {
     inner.settings.maxima.check(manifest)?;
-    let input = input(inner, manifest)?;
+    let inputs = inputs(inner, manifest)?;
+    let partitions = partitions(inner, manifest, &inputs)?;
     own_topics(inner, manifest, before)?;
     same_key(manifest, before)?;
     if state == KeepState::Keep
@@ -41,7 +45,7 @@ pub(crate) async fn check(
     }
     no_cycle(inner, manifest)?;
     starts(inner, component, manifest).await?;
-    Ok(Checked { input })
+    Ok(Checked { inputs, partitions })
 }
 
 /// What was read already may be read again only by a function that remembers nothing of it.
@@ -59,8 +63,14 @@ pub(super) fn may_move(manifest: &Manifest, state: KeepState) -> Result<()> {
     ))
 }
 
-fn input(inner: &Inner, manifest: &Manifest) -> Result<Arc<Topic>> {
-    let name = manifest.inputs[0].topic.as_str();
+fn inputs(inner: &Inner, manifest: &Manifest) -> Result<Vec<Arc<Topic>>> {
+    let inputs = manifest.inputs.iter();
+    inputs
+        .map(|spec| input(inner, spec.topic.as_str()))
+        .collect()
+}
+
+fn input(inner: &Inner, name: &str) -> Result<Arc<Topic>> {
     inner.parts.log.topic(name).ok_or_else(|| {
         let topics = inner.parts.log.topics();
         let near = did_you_mean(name, topics.iter().map(|topic| topic.name.as_str()));
@@ -73,17 +83,62 @@ fn input(inner: &Inner, manifest: &Manifest) -> Result<Arc<Topic>> {
     })
 }
 
+/// How many partitions are read of each input. A task reads those of one number side by side, so that
+/// inputs without a key of their own must have as many; the others go through internal topics that do.
+fn partitions(inner: &Inner, manifest: &Manifest, inputs: &[Arc<Topic>]) -> Result<u32> {
+    let keyed = |at: usize| manifest.inputs[at].key.is_some();
+    let plain = inputs.iter().enumerate().find(|(at, _)| !keyed(*at));
+    let first = plain.map_or(&inputs[0], |(_, topic)| topic);
+    let partitions = first.settings.partitions;
+    let refuse = |at: usize, other: &Topic, what: &str| {
+        let (name, count) = (&first.name, other.settings.partitions);
+        Err(Error::invalid(
+            "invalid-manifest",
+            format!(
+                "manifest, input[{at}]: a task reads the partitions of one number of all inputs, but topic {name:?} has {partitions} partitions and topic {:?} has {count}; {what}",
+                other.name
+            ),
+        ))
+    };
+    let internal = by_key_topics(manifest, &manifest.name).into_iter();
+    for (at, (topic, by_key)) in inputs.iter().zip(internal).enumerate() {
+        let by_key = by_key.and_then(|name| inner.parts.log.topic(&name));
+        match by_key {
+            Some(by_key) if by_key.settings.partitions != partitions => {
+                return refuse(
+                    at,
+                    &by_key,
+                    "the function moves this input's events there by key, and their state lies on its partitions: deploy under another name, or delete the function with its state first",
+                );
+            }
+            None if !keyed(at) && topic.settings.partitions != partitions => {
+                return refuse(
+                    at,
+                    topic,
+                    "give both as many, or give one of these inputs a `key` pointer, by which its events are moved to an internal topic that has them",
+                );
+            }
+            _ => {}
+        }
+    }
+    Ok(partitions)
+}
+
 /// The topics that belong to the function must have valid names, be nobody else's, and not be read or
 /// written by the function itself.
 fn own_topics(inner: &Inner, manifest: &Manifest, before: Option<&Record>) -> Result<()> {
+    let by_key: Vec<String> = by_key_topics(manifest, &manifest.name)
+        .into_iter()
+        .flatten()
+        .collect();
     let own = [
         dead_letter_topic(&manifest.name),
-        by_key_topic(&manifest.name),
+        by_key_topic(&manifest.name, None),
     ];
-    for name in &own {
+    for name in own.iter().chain(&by_key) {
         name.parse::<TopicName>().map_err(|_| {
             let detail = format!(
-                "the function's name is too long: its topic {name:?} needs room for a suffix"
+                "the function's name (or that of a topic it is keyed by) is too long: its own topic {name:?} needs room for a suffix"
             );
             Error::invalid("invalid-manifest", detail)
         })?;
@@ -95,22 +150,20 @@ fn own_topics(inner: &Inner, manifest: &Manifest, before: Option<&Record>) -> Re
             return Err(Error::invalid("invalid-manifest", detail));
         }
     }
-    let by_key = inner.parts.log.topic(&own[1]);
-    match by_key {
-        Some(topic) if manifest.inputs[0].key.is_some() => {
-            if before.is_some_and(|before| before.has_started(topic.id)) {
-                return Ok(());
-            }
-            Err(Error::new(
-                ErrorKind::Conflict,
-                "topic-exists",
-                format!(
-                    "topic {:?} exists, but the function needs that name for its events by key; delete the topic or name the function differently",
-                    topic.name
-                ),
-            ))
-        }
-        _ => Ok(()),
+    let theirs = by_key
+        .iter()
+        .filter_map(|name| inner.parts.log.topic(name))
+        .find(|topic| !before.is_some_and(|before| before.has_started(topic.id)));
+    match theirs {
+        None => Ok(()),
+        Some(topic) => Err(Error::new(
+            ErrorKind::Conflict,
+            "topic-exists",
+            format!(
+                "topic {:?} exists, but the function needs that name for its events by key; delete the topic or name the function differently",
+                topic.name
+            ),
+        )),
     }
 }
 
@@ -118,10 +171,22 @@ fn own_topics(inner: &Inner, manifest: &Manifest, before: Option<&Record>) -> Re
 fn same_key(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
     let Some(before) = before else { return Ok(()) };
     let before = Manifest::resolve(None, Some(&before.manifest), &manifest.name)?;
-    let (old, new) = (&before.inputs[0].key, &manifest.inputs[0].key);
-    if old == new {
-        return Ok(());
-    }
+    // The first input is what it is by its place, a further one by its topic.
+    let changed = manifest.inputs.iter().enumerate().find_map(|(at, new)| {
+        let old = match at {
+            0 => before.inputs.first(),
+            _ => before
+                .inputs
+                .iter()
+                .skip(1)
+                .find(|old| old.topic == new.topic),
+        };
+        let old = &old.filter(|old| old.key != new.key)?.key;
+        Some((at, old, &new.key))
+    });
+    let Some((at, old, new)) = changed else {
+        return moved_place(manifest, &before);
+    };
     let shown = |key: &Option<String>| match key {
         Some(pointer) => format!("{pointer:?}"),
         None => "the event's own key".into(),
@@ -130,9 +195,30 @@ fn same_key(manifest: &Manifest, before: Option<&Record>) -> Result<()> {
     Err(Error::invalid(
         "invalid-manifest",
         format!(
-            "manifest, input[0].key: the function is keyed by {old}, which can't become {new}; deploy under another name, or delete the function with its state first"
+            "manifest, input[{at}].key: the function is keyed by {old}, which can't become {new}; deploy under another name, or delete the function with its state first"
         ),
     ))
+}
+
+/// An internal topic has its name from whether its input is the first: what waits there would be left.
+fn moved_place(manifest: &Manifest, before: &Manifest) -> Result<()> {
+    let firsts = [&manifest.inputs[0].topic, &before.inputs[0].topic];
+    let keyed = [before, manifest].into_iter().flat_map(|of| &of.inputs);
+    let mut keyed = keyed.filter(|input| input.key.is_some() && firsts.contains(&&input.topic));
+    let moved = |topic: &TopicName| {
+        let place = |of: &Manifest| of.inputs.iter().position(|input| input.topic == *topic);
+        let (old, new) = (place(before)?, place(manifest)?);
+        ((old == 0) != (new == 0)).then_some((old, new))
+    };
+    match keyed.find_map(|input| Some((&input.topic, moved(&input.topic)?))) {
+        None => Ok(()),
+        Some((topic, (old, new))) => Err(Error::invalid(
+            "invalid-manifest",
+            format!(
+                "manifest, input[{new}]: topic {topic:?} is keyed by a pointer and was input[{old}]; leave the first input where it is, and add others behind it"
+            ),
+        )),
+    }
 }
 
 /// What lies in a slot can't be read as another kind, and its times not as another clock's.

@@ -16,7 +16,7 @@ pub struct Plan {
     pub changes: Vec<PlanChange>,
     /// Whether all state goes.
     pub resets: bool,
-    /// Where it reads on, by partition of its input.
+    /// Where it reads on, by topic and partition of its inputs.
     pub start: Vec<PlanStart>,
     /// Whether that isn't where the version before stands.
     pub moves: bool,
@@ -34,8 +34,10 @@ pub struct PlanChange {
 }
 
 /// Where a partition is read on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanStart {
+    /// The topic.
+    pub topic: String,
     /// The partition.
     pub partition: u32,
     /// The next offset to read.

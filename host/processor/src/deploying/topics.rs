@@ -2,13 +2,13 @@
 
 use super::check::Checked;
 use crate::Manifest;
-use crate::deployment::{Deployment, by_key_topic, dead_letter_topic, followed};
+use crate::deployment::{Deployment, Input, by_key_topics, dead_letter_topic, followed};
 use crate::processor::Inner;
 use crate::record::{Record, component_path};
 use crate::stored::Slots;
 use crate::usage::Usage;
 use std::sync::Arc;
-use tidemill_log::{Format, Topic, TopicSettings};
+use tidemill_log::{Format, TopicSettings};
 use tidemill_types::{Error, Result, TopicName};
 use tidemill_wasm::Component;
 
@@ -18,9 +18,9 @@ pub(super) async fn make(
     (component, manifest, checked): (Component, Manifest, Checked),
     record: &Record,
 ) -> Result<Deployment> {
-    let Checked { input } = checked;
+    let Checked { inputs, partitions } = checked;
     let like_input = |format| TopicSettings {
-        partitions: input.settings.partitions,
+        partitions,
         format,
         ..TopicSettings::default()
     };
@@ -35,33 +35,32 @@ pub(super) async fn make(
         .parts
         .topic(&dead_letters, like_input(Format::Bytes))
         .await?;
-    let by_key = match manifest.inputs[0].key {
-        Some(_) => {
-            let name: TopicName = by_key_topic(record.owner(&manifest.name)).parse()?;
-            Some(inner.parts.topic(&name, like_input(Format::Bytes)).await?)
-        }
-        None => None,
-    };
+    let mut read = Vec::new();
+    let by_key = by_key_topics(&manifest, record.owner(&manifest.name));
+    for (topic, by_key) in inputs.into_iter().zip(by_key) {
+        let by_key = match by_key {
+            Some(name) => {
+                let name: TopicName = name.parse()?;
+                Some(inner.parts.topic(&name, like_input(Format::Bytes)).await?)
+            }
+            None => None,
+        };
+        read.push(Input { topic, by_key });
+    }
     Ok(Deployment {
         function: record.function(),
         name: manifest.name.clone(),
         owner: record.owner(&manifest.name).clone(),
         version: record.version,
         slots: Slots::new(record, &manifest),
-        usage: usage(by_key.as_ref().unwrap_or(&input)),
+        usage: Arc::new(Usage::new(partitions)),
         pages: Arc::default(),
         manifest: followed(&component, manifest),
         component,
-        input,
-        by_key,
+        inputs: read,
         outputs,
         dead_letters,
     })
-}
-
-/// How much is kept over the partitions of the topic whose keys it belongs to.
-fn usage(main: &Topic) -> Arc<Usage> {
-    Arc::new(Usage::new(main.settings.partitions))
 }
 
 /// Takes a function of the registry up again: its component from storage, its topics from the log.
@@ -82,11 +81,29 @@ pub(crate) async fn take_up(
         .outputs
         .iter()
         .map(|output| find(output.topic.as_str()));
-    let input = find(manifest.inputs[0].topic.as_str())?;
-    let by_key = match manifest.inputs[0].key {
-        Some(_) => Some(find(&by_key_topic(record.owner(&manifest.name)))?),
-        None => None,
-    };
+    let by_key = by_key_topics(manifest, record.owner(&manifest.name));
+    let inputs = manifest.inputs.iter().zip(by_key).map(|(input, by_key)| {
+        Ok(Input {
+            topic: find(input.topic.as_str())?,
+            by_key: by_key.map(|name| find(&name)).transpose()?,
+        })
+    });
+    let inputs: Vec<Input> = inputs.collect::<Result<_>>()?;
+    let partitions = inputs[0].read().settings.partitions;
+    if let Some(other) = inputs
+        .iter()
+        .map(Input::read)
+        .find(|read| read.settings.partitions != partitions)
+    {
+        let (first, name) = (&inputs[0].read().name, &other.name);
+        let other = other.settings.partitions;
+        return Err(Error::invalid(
+            "invalid-manifest",
+            format!(
+                "it reads the partitions of its topics side by side, but {first:?} has {partitions} of them and {name:?} {other}"
+            ),
+        ));
+    }
     let allowed = Manifest {
         limits: inner.settings.maxima.clamp(&manifest.limits),
         ..manifest.clone()
@@ -99,10 +116,9 @@ pub(crate) async fn take_up(
         slots: Slots::new(record, manifest),
         manifest: followed(&component, allowed),
         component,
-        usage: usage(by_key.as_ref().unwrap_or(&input)),
+        usage: Arc::new(Usage::new(partitions)),
         pages: Arc::default(),
-        input,
-        by_key,
+        inputs,
         outputs: outputs.collect::<Result<_>>()?,
         dead_letters: find(&dead_letter_topic(&manifest.name))?,
     })

@@ -52,13 +52,15 @@ impl Desk<'_> {
 
     fn put(&self, effects: &mut Effects, pending: &Pending, row: usize, tries: Option<Tries<'_>>) {
         let event = pending.raw(row);
-        let disorder = self.deployment.manifest.time.disorder;
-        let watermark = effects.note.watermark_micros(disorder);
+        let limits = &self.deployment.manifest.time;
         let added = effects.parked.1.len() as u64;
         let (number, redriven, floor) = match pending.fired(row) {
             Some(fired) => (fired.number, fired.redriven, fired.floor),
             // All changes of a transaction that parks what was read are such.
             None => {
+                let mut turn = effects.note;
+                turn.arrives(event.ingest_time, limits.idle);
+                let watermark = turn.watermark_micros(limits.disorder);
                 let floor = Floor::new(watermark, event.ingest_time);
                 (self.parked.next() + added, 0, floor)
             }
@@ -73,6 +75,7 @@ impl Desk<'_> {
             floor,
             time: event.row.time,
             offset: event.offset,
+            topic: Some(self.deployment.inputs[pending.input(row)].topic.id),
             key: event.row.key,
             value: event.row.value,
             headers: event.row.headers,

@@ -7,6 +7,7 @@
 use super::{DeadLetter, Done, Handled, LetterPlace, LetterQuery, Letters};
 use crate::deployment::Deployment;
 use crate::effects::partition_of;
+use crate::function::Standings;
 use crate::note::{Floor, Note};
 use crate::origin::{HEADER, Origin};
 use crate::parked::{self, Parked, ParkedChange, ParkedEvent};
@@ -185,6 +186,8 @@ enum Put {
 
 /// A task that letters are put back to.
 struct Target {
+    /// The input with which its note is kept, and where it stands there.
+    at: PartitionId,
     position: u64,
     before: Note,
     note: Note,
@@ -195,17 +198,19 @@ struct Target {
 struct Back<'a> {
     letters: &'a Letters,
     deployment: &'a Deployment,
-    pointer: Option<Pointer>,
+    /// How each input is keyed.
+    pointers: Vec<Option<Pointer>>,
     targets: BTreeMap<u32, Target>,
 }
 
 impl<'a> Back<'a> {
     fn new(letters: &'a Letters, deployment: &'a Deployment) -> Self {
-        let key = deployment.manifest.inputs[0].key.as_deref();
+        let inputs = deployment.manifest.inputs.iter();
+        let pointers = inputs.map(|input| input.key.as_deref().map(Pointer::new));
         Self {
             letters,
             deployment,
-            pointer: key.map(Pointer::new),
+            pointers: pointers.collect(),
             targets: BTreeMap::new(),
         }
     }
@@ -220,18 +225,10 @@ impl<'a> Back<'a> {
     async fn target(&mut self, partition: u32) -> Result<&mut Target> {
         if !self.targets.contains_key(&partition) {
             let parts = &self.letters.parts;
-            let at = PartitionId {
-                topic: self.deployment.main_input().id,
-                partition,
-            };
-            let positions = parts
-                .log
-                .positions(reader(self.deployment.function, Role::Main));
-            let known = positions.iter().find(|position| position.at == at);
-            let (position, before) = match known {
-                Some(position) => (position.offset, Note::decode(&position.note)?),
-                None => (0, Note::default()),
-            };
+            let inputs: Vec<PartitionId> = self.deployment.reads(partition).collect();
+            let standings = Standings::of(parts, self.deployment.function, Role::Main)?;
+            let (positions, before, noted) = standings.stand(&inputs);
+            let (at, position) = (inputs[noted], positions.get(noted));
             let scope = self.scope(partition);
             let stored = match before.counts.retrying {
                 0 => Vec::new(),
@@ -243,6 +240,7 @@ impl<'a> Back<'a> {
                 }
             };
             let target = Target {
+                at,
                 position,
                 before,
                 note: before.taken_up_by(self.deployment.version),
@@ -266,17 +264,19 @@ impl<'a> Back<'a> {
         let (Some(origin), Some(offset)) = (origin, letter.number::<u64>("offset")) else {
             return refused("it doesn't say where its event was");
         };
-        if letter.story.get("topic").map(String::as_str)
-            != Some(self.deployment.input.name.as_str())
-        {
+        let topic = letter.story.get("topic").map_or("", String::as_str);
+        let mut inputs = self.deployment.inputs.iter().enumerate();
+        let Some((nth, input)) = inputs.find(|(_, input)| input.topic.name.as_str() == topic)
+        else {
             return refused("its event was of a topic that the function doesn't read");
-        }
-        let by_key = self.pointer.as_ref().and_then(|pointer| {
+        };
+        let topic = input.topic.id;
+        let by_key = self.pointers[nth].as_ref().and_then(|pointer| {
             let value = letter.value.as_deref()?;
             pointer.scalar(value).map(|key| key.into_owned())
         });
         let mut headers = Vec::new();
-        let (partition, key) = match &self.deployment.by_key {
+        let (partition, key) = match &input.by_key {
             None => (origin, letter.key.as_deref()),
             Some(topic) => {
                 let mut place = Vec::new();
@@ -296,26 +296,25 @@ impl<'a> Back<'a> {
             }
         };
         headers.extend_from_slice(&letter.headers);
-        if partition >= self.deployment.main_input().settings.partitions {
+        if partition >= self.deployment.partitions() {
             return refused("its event was of a partition that the topic doesn't have");
         }
         let now = self.letters.parts.clock.now();
-        let (version, disorder) = (
-            self.deployment.version,
-            self.deployment.manifest.time.disorder,
-        );
+        let (version, limits) = (self.deployment.version, &self.deployment.manifest.time);
         let target = self.target(partition).await?;
         // Received anew: it sees state as the next event that is read.
         let received = target.note.processing.map_or(now, |time| time.max(now));
+        target.note.arrives(received, limits.idle);
         let event = ParkedEvent {
             attempts: 0,
             version,
             redriven: letter.number::<u32>("redriven").unwrap_or(0) + 1,
             due: i64::MIN,
             first: now,
-            floor: Floor::new(target.note.watermark_micros(disorder), received),
+            floor: Floor::new(target.note.watermark_micros(limits.disorder), received),
             time: letter.time,
             offset,
+            topic: Some(topic),
             key,
             value: letter.value.as_deref(),
             headers: Headers(&headers),
@@ -352,7 +351,7 @@ impl<'a> Back<'a> {
             }
             draft.advance(Advance {
                 reader: reader(deployment.function, Role::Main),
-                topic: deployment.main_input().id,
+                topic: target.at.topic,
                 partition,
                 from: target.position,
                 to: target.position,

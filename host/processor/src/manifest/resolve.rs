@@ -89,15 +89,30 @@ fn inputs(root: &Table<'_>) -> Result<Vec<InputSpec>> {
                 "a function needs an input: [[input]] with a topic",
             ));
         }
-        1 => {}
+        1..=limits::INPUTS => {}
         more => {
             return Err(refuse(
                 "input",
-                format!("{more} inputs are given, but a function reads one topic for now"),
+                format!(
+                    "{more} inputs are given, but a function reads at most {} topics",
+                    limits::INPUTS
+                ),
             ));
         }
     }
-    tables.into_iter().map(input).collect()
+    let inputs: Vec<InputSpec> = tables.into_iter().map(input).collect::<Result<_>>()?;
+    for (at, input) in inputs.iter().enumerate() {
+        if let Some(other) = inputs[..at].iter().position(|o| o.topic == input.topic) {
+            return Err(refuse(
+                &format!("input[{at}].topic"),
+                format!(
+                    "{:?} is input[{other}]'s topic already; each input is another topic",
+                    input.topic.as_str()
+                ),
+            ));
+        }
+    }
+    Ok(inputs)
 }
 
 fn input(table: Table<'_>) -> Result<InputSpec> {

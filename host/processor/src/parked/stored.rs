@@ -3,7 +3,7 @@
 //! ```text
 //! scope: the function's, on partition + 2^31; slot 32766; key: u64 number, big endian, in the order of parking
 //! value, little endian:
-//!   0  u8   version = 1
+//!   0  u8   version = 2
 //!   1  u8   bit 0: it has a key; bit 1: it has a value
 //!   2  u8   why it failed last: 0 it didn't yet, 1 guest, 2 trap, 3 deadline, 4 memory, 5 output limit, 6 decode
 //!   3  u8   0
@@ -17,22 +17,28 @@
 //!  48  i64  ingest time
 //!  56  u64  offset
 //!  64  u32  bytes of the key, of the value, of the headers (as in a row), of the error
-//!  80  key, value, headers, error
+//!  80  u32  the topic it was read from
+//!  84  4 bytes 0
+//!  88  key, value, headers, error
 //! ```
+//!
+//! Version 1 has no topic, and key, value, headers and error at 80: its function read one topic.
 
 use super::Place;
 use crate::dead_letter::Reason;
 use crate::note::Floor;
 use bytes::Bytes;
 use tidemill_state::{Changes, Scope};
-use tidemill_types::{Error, Headers, Result, Timestamp};
+use tidemill_types::{Error, Headers, Result, Timestamp, TopicId};
 
 /// The slot.
 pub(crate) const SLOT: u16 = 32_766;
 /// Parked events are input, not state: they lie apart, so that they stay when state is reset.
 const APART: u32 = 1 << 31;
-const VERSION: u8 = 1;
-const HEAD: usize = 80;
+const VERSION: u8 = 2;
+const HEAD: usize = 88;
+/// Bytes of version 1.
+const HEAD_1: usize = 80;
 
 /// Where a task's parked events lie.
 pub(crate) fn scope(state: Scope) -> Scope {
@@ -75,6 +81,8 @@ pub(crate) struct ParkedEvent<'a> {
     pub(crate) time: Timestamp,
     /// Its offset.
     pub(crate) offset: u64,
+    /// The topic it was read from; unknown for those that an earlier host parked.
+    pub(crate) topic: Option<TopicId>,
     /// Its key.
     pub(crate) key: Option<&'a [u8]>,
     /// Its value.
@@ -115,6 +123,8 @@ impl<'a> ParkedEvent<'a> {
             // A frame holds 48 MiB.
             head.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
         }
+        let topic = self.topic.map_or(0, |topic| topic.0);
+        head.extend(u64::from(topic).to_le_bytes());
         debug_assert_eq!(head.len(), HEAD);
         let [key, value, headers, error] = parts;
         changes.push_set(
@@ -134,8 +144,11 @@ impl<'a> ParkedEvent<'a> {
     }
 
     fn parse(stored: &'a [u8]) -> Option<Self> {
-        let (head, rest) = stored.split_first_chunk::<HEAD>()?;
-        let [VERSION, flags @ 0..=3, reason, 0, ..] = *head else {
+        let (head, rest) = match stored.first()? {
+            1 => stored.split_at_checked(HEAD_1)?,
+            _ => stored.split_at_checked(HEAD)?,
+        };
+        let [version @ 1..=VERSION, flags @ 0..=3, reason, 0, ..] = *head else {
             return None;
         };
         let number = |at: usize| {
@@ -158,6 +171,11 @@ impl<'a> ParkedEvent<'a> {
             )),
         };
         let headers = Headers(headers);
+        let topic = match version {
+            1 => None,
+            _ if number(84) != 0 => return None,
+            _ => Some(TopicId(number(80))).filter(|topic| topic.0 != 0),
+        };
         (rest.is_empty() && headers.are_valid()).then_some(Self {
             attempts: number(4),
             version: number(8),
@@ -167,6 +185,7 @@ impl<'a> ParkedEvent<'a> {
             floor: Floor::new(micros(32), time(48)),
             time: time(40),
             offset: long(56),
+            topic,
             key: (flags & 1 != 0).then_some(key),
             value: (flags & 2 != 0).then_some(value),
             headers,
@@ -219,6 +238,7 @@ mod tests {
             floor: Floor::new(6, Timestamp::from_micros(8)),
             time: Timestamp::from_micros(7),
             offset: 9,
+            topic: Some(TopicId(10)),
             key: Some(b"k"),
             value: None,
             headers: Headers(&headers),
@@ -226,11 +246,12 @@ mod tests {
         };
         let mut changes = Changes::new(scope(state));
         event.write(258, &mut changes);
-        let mut golden = vec![1, 1, 2, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
+        let mut golden = vec![2, 1, 2, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
         for word in 4..=9 {
             golden.extend([word, 0, 0, 0, 0, 0, 0, 0]);
         }
         golden.extend([1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0, 0]);
+        golden.extend([10, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend(b"k\x01\x00\x01\x00\x00\x00a1oh");
         let stored = Change::Set {
             slot: 32_766,
@@ -242,10 +263,19 @@ mod tests {
         let read = ParkedEvent::read(&golden).expect("its own bytes");
         assert_eq!(format!("{read:?}"), format!("{event:?}"));
         assert_eq!(read.bytes(), golden.len() as u64);
-        for (at, byte) in [(0, 2), (1, 4), (2, 7), (3, 1), (64, 9), (76, 1)] {
+        for (at, byte) in [(0, 3), (1, 4), (2, 7), (3, 1), (64, 9), (76, 1), (84, 1)] {
             let mut wrong = golden.clone();
             wrong[at] = byte;
             assert!(ParkedEvent::read(&wrong).is_err(), "byte {at}");
         }
+        let mut earlier = golden.clone();
+        earlier.drain(HEAD_1..HEAD);
+        earlier[0] = 1;
+        let read = ParkedEvent::read(&earlier).expect("of an earlier host");
+        let event = ParkedEvent {
+            topic: None,
+            ..event
+        };
+        assert_eq!(format!("{read:?}"), format!("{event:?}"));
     }
 }

@@ -90,6 +90,7 @@ fn they_are_rebuilt_from_what_is_stored_and_another_version_tries_at_once() {
         partition: 0,
     });
     let event = ParkedEvent {
+        topic: None,
         attempts: 2,
         version: 4,
         redriven: 0,

@@ -340,10 +340,7 @@ impl Inner {
     pub(crate) async fn drop_function(&self, name: &FunctionName, record: &Record) -> Result<()> {
         park(self.take_tasks(name)).await;
         let partitions = self.with(name.as_str(), |function| {
-            function
-                .deployment
-                .as_ref()
-                .map(|at| at.main_input().settings.partitions)
+            function.deployment.as_ref().map(|at| at.partitions())
         })?;
         let shadow = record.shadow.as_ref();
         let partitions = partitions.or(shadow.map(|shadow| shadow.partitions));
@@ -369,12 +366,16 @@ impl Inner {
             self.parts.state.forget(shadow.kept());
             return shadow::drop_topics(self, name, record).await;
         }
-        match self.parts.log.topic(&by_key_topic(name)) {
-            Some(topic) if record.has_started(topic.id) => {
-                self.parts.log.delete_topic(&topic.name).await
+        // Also those of inputs that earlier versions read.
+        let own = by_key_topic(name, None);
+        for topic in self.parts.log.topics() {
+            let rest = topic.name.as_str().strip_prefix(&own);
+            let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            if is_own && record.has_started(topic.id) {
+                self.parts.log.delete_topic(&topic.name).await?;
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tidemill_log::Draft;
 use tidemill_state::Store;
-use tidemill_types::{Batch, CommitSeq, Error, PartitionId, Result};
+use tidemill_types::{Batch, CommitSeq, Error, PartitionId, Result, TopicId};
 
 /// What a transaction would have been.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// Offset of the event it handled last; of the next event, if it handled timers.
-    pub(crate) at: u64,
+    /// The event it handled last, by its topic and offset; the next of the first input, if it handled timers.
+    pub(crate) at: (TopicId, u64),
     /// Events it emitted, dead letters too.
     pub(crate) rows: Vec<(PartitionId, Batch)>,
     /// The task's note with it.
@@ -34,16 +34,20 @@ impl Aside {
     /// `Corrupt` when a section makes no sense.
     pub(crate) fn take(&self, state: &Store, draft: &Draft, sections: &[&[u8]]) -> Result<()> {
         self.apply(state, sections)?;
-        let step = draft.advances().first();
-        let step = step.ok_or_else(|| Error::internal("a task's transaction without a step"))?;
+        let steps = draft.advances();
+        let none = || Error::internal("a task's transaction without a step");
+        let step = steps.iter().find(|step| step.to > step.from);
+        let step = step.or(steps.first()).ok_or_else(none)?;
+        let noted = steps.iter().find(|step| !step.note.is_empty());
+        let offset = if step.to > step.from {
+            step.to - 1
+        } else {
+            step.to
+        };
         let frame = Frame {
-            at: if step.to > step.from {
-                step.to - 1
-            } else {
-                step.to
-            },
+            at: (step.topic, offset),
             rows: draft.appended(),
-            note: step.note.clone(),
+            note: noted.map(|step| step.note.clone()).unwrap_or_default(),
         };
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
         frames.entry(step.partition).or_default().push(frame);

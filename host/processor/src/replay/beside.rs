@@ -8,15 +8,17 @@ use super::lane::blocking;
 use super::source::{Found, Span};
 use super::{Outcome, ReplayReport, ReplayStatus, impossible, run};
 use crate::deployment::Deployment;
+use crate::function::Standings;
+use crate::merge::Positions;
 use crate::note::Note;
 use crate::processor::{Inner, Processor};
-use crate::record::{Record, Role, Shadow, reader};
+use crate::record::{Record, Role, Shadow};
 use crate::{Counts, shadow};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidemill_env::Shutdown;
 use tidemill_state::Scope;
-use tidemill_types::{Error, FunctionName, Result, limits};
+use tidemill_types::{Error, FunctionName, PartitionId, Result, limits};
 
 impl Processor {
     /// Begins to compare a function with its shadow: left is the version in force, right the shadow, under
@@ -34,8 +36,7 @@ impl Processor {
         let (progress, stop) = (Arc::new(Progress::default()), inner.shutdown.child_token());
         let examples = examples.min(limits::LISTED_ERRORS);
         let beside = Beside::prepare(inner, found, (&beside, &record), examples).await?;
-        let events = beside.spans.iter().map(|span| span.to - span.from);
-        progress.expect(events.sum());
+        progress.expect(beside.spans.iter().map(Span::len).sum());
         let id = inner.jobs.add(whose, Arc::clone(&progress), stop.clone());
         let jobs = Arc::clone(&inner.jobs);
         let inner = Arc::clone(inner);
@@ -72,36 +73,25 @@ impl Beside {
         let right = found.put_together(inner, what).await?;
         // Outputs up to positions can be read from here on.
         inner.parts.settled().await?;
-        let began = shadow.began_at(&inner.parts).into_iter();
-        let began = began
-            .filter(|position| position.at.topic == left.main_input().id)
-            .map(|position| Ok((position.at.partition, (position.offset, position.note))));
-        let began: HashMap<u32, _> = began.collect::<Result<_>>()?;
-        let (live, beside) = (
-            stands(inner, &found.record, &left),
-            stands(inner, record, &left),
-        );
+        let began = Standings::new(shadow.began_at(&inner.parts))?;
+        let of = |record: &Record| Standings::of(&inner.parts, record.function(), Role::Main);
+        let (live, beside) = (of(&found.record)?, of(record)?);
         let (mut spans, mut notes) = (Vec::new(), HashMap::new());
-        for range in inner.parts.log.ranges(left.main_input().id)? {
-            let of = |stands: &HashMap<u32, u64>| stands.get(&range.partition).copied();
-            let to = of(&live).min(of(&beside)).unwrap_or_default();
-            let (from, note) = match began.get(&range.partition) {
-                Some((from, note)) => (*from, Note::decode(note)?),
-                None => Default::default(),
-            };
-            if range.start > from && to > from {
-                let (topic, partition) = (&left.main_input().name, range.partition);
-                return Err(impossible(format!(
-                    "the shadow began at {partition}:{from} of topic {topic:?}, but retention left nothing before {partition}:{}",
-                    range.start
-                )));
-            }
+        for partition in 0..left.partitions() {
+            let inputs: Vec<PartitionId> = left.reads(partition).collect();
+            let (from, note, _) = began.stand(&inputs);
+            let (live, beside) = (live.stand(&inputs).0, beside.stand(&inputs).0);
+            // Both have read their inputs in the same order, so that one is behind in all of them.
+            let both = live.iter().zip(beside.iter()).zip(from.iter());
+            let to = both.map(|((live, beside), from)| live.min(beside).max(from));
+            let to = Positions::of(to);
+            still_there(inner, &left, (partition, &from, &to))?;
             let counts = Counts::default();
-            notes.insert(range.partition, Note { counts, ..note });
+            notes.insert(partition, Note { counts, ..note });
             spans.push(Span {
-                partition: range.partition,
+                partition,
                 from,
-                to: to.max(from),
+                to,
             });
         }
         let sides = Sides {
@@ -146,12 +136,24 @@ impl Beside {
     }
 }
 
-/// Where a function's main tasks stand, by partition of the topic a deployment reads.
-fn stands(inner: &Inner, record: &Record, deployment: &Deployment) -> HashMap<u32, u64> {
-    let reader = reader(record.function(), Role::Main);
-    let positions = inner.parts.log.positions(reader).into_iter();
-    positions
-        .filter(|position| position.at.topic == deployment.main_input().id)
-        .map(|position| (position.at.partition, position.offset))
-        .collect()
+/// What both have read since must still be there.
+fn still_there(
+    inner: &Inner,
+    deployment: &Deployment,
+    (partition, from, to): (u32, &Positions, &Positions),
+) -> Result<()> {
+    for (input, (from, to)) in deployment.inputs.iter().zip(from.iter().zip(to.iter())) {
+        let topic = input.read();
+        let range = inner.parts.log.range(PartitionId {
+            topic: topic.id,
+            partition,
+        })?;
+        if range.start > from && to > from {
+            let (topic, start) = (&topic.name, range.start);
+            return Err(impossible(format!(
+                "the shadow began at {partition}:{from} of topic {topic:?}, but retention left nothing before {partition}:{start}"
+            )));
+        }
+    }
+    Ok(())
 }

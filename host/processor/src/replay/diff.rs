@@ -2,10 +2,11 @@
 
 use super::aside::Frame;
 use super::job::Progress;
-use super::lane::{Lane, Run, blocking, next};
+use super::lane::{Events, Lane, Run, blocking};
 use super::same::{Emitted, Reading, StateSummary, Until};
 use super::source::Span;
 use crate::deployment::Deployment;
+use crate::merge::Gathered;
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::Record;
@@ -14,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
-use tidemill_types::{Batch, PartitionId, Result, Timestamp};
+use tidemill_types::{Result, Timestamp};
 
 /// What comparing two versions came to.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct Told {
 /// An event for which two versions emitted something else.
 #[derive(Clone, Debug)]
 pub struct EventDifference {
+    /// The input it is of.
+    pub topic: String,
     /// Its partition.
     pub partition: u32,
     /// Its offset.
@@ -127,9 +130,9 @@ impl Sides {
         }
         total.left.version = self.left.1.version;
         total.right.version = self.right.1.version;
-        total
-            .examples
-            .sort_by_key(|example| (example.partition, example.offset));
+        total.examples.sort_by(|a, b| {
+            (a.partition, a.offset, &a.topic).cmp(&(b.partition, b.offset, &b.topic))
+        });
         let sides = Arc::clone(self);
         total.state = blocking(move || sides.states(&stands)).await?;
         Ok(total)
@@ -159,22 +162,18 @@ impl Sides {
         progress: &Progress,
         stop: &Shutdown,
     ) -> Result<(Diff, Span, Note)> {
-        let begin = (span.from, self.begin.note(span.partition));
         let lane = |side: &(Arc<Run>, Arc<Deployment>)| {
+            let begin = (span.from.clone(), self.begin.note(span.partition));
             Lane::new(&side.0, &one_by_one(&side.1), span.partition, begin, stop)
         };
         let (mut left, mut right) = (lane(&self.left), lane(&self.right));
-        let at = PartitionId {
-            topic: self.left.1.main_input().id,
-            partition: span.partition,
-        };
+        // Of several inputs one event at a time, too, so that it is told by event.
+        let mut source = Events::new(&one_by_one(&self.left.1), &span);
         let mut diff = Diff::default();
-        let mut from = span.from;
-        while let Some(read) = next(&live.log, at, from, span.to).await? {
-            from = read.next;
-            let events = read.batches.clone();
+        while let Some(read) = source.next(&live.log).await? {
+            let events = read.clone();
             let (a, b) = futures::try_join!(left.feed(read.clone()), right.feed(read))?;
-            let count: u64 = events.iter().map(|batch| batch.len() as u64).sum();
+            let count = events.len() as u64;
             diff.events += count;
             progress.done(count);
             self.count(span.partition, &events, (&a.0, &b.0), &mut diff);
@@ -186,7 +185,7 @@ impl Sides {
                 break;
             }
         }
-        let (a, b) = (left.stands().1, right.stands().1);
+        let (a, b) = (left.note(), right.note());
         for (side, note) in [(&mut diff.left, a), (&mut diff.right, b)] {
             side.emitted = note.counts.emitted;
             side.dead_lettered = note.counts.dead_lettered + note.counts.timers_dead_lettered;
@@ -197,18 +196,22 @@ impl Sides {
     fn count(
         &self,
         partition: u32,
-        events: &[Batch],
+        events: &Gathered,
         (left, right): (&[Frame], &[Frame]),
         diff: &mut Diff,
     ) {
-        let mut by_event: BTreeMap<u64, [Vec<Emitted>; 2]> = BTreeMap::new();
+        let mut by_event: BTreeMap<(u64, usize), [Vec<Emitted>; 2]> = BTreeMap::new();
         for (side, frames, deployment) in [(0, left, &self.left.1), (1, right, &self.right.1)] {
             for frame in frames {
-                let told = &mut by_event.entry(frame.at).or_default()[side];
+                let (topic, offset) = frame.at;
+                let mut inputs = deployment.inputs.iter();
+                let input = inputs.position(|input| input.read().id == topic);
+                let event = (offset, input.unwrap_or_default());
+                let told = &mut by_event.entry(event).or_default()[side];
                 told.extend(emitted(deployment, frame));
             }
         }
-        for (offset, [left, right]) in by_event {
+        for ((offset, input), [left, right]) in by_event {
             let same = left.len() == right.len()
                 && left.iter().zip(&right).all(|(a, b)| a.says_the_same(b));
             if same {
@@ -219,8 +222,9 @@ impl Sides {
             if diff.examples.len() >= self.examples {
                 continue;
             }
-            let (key, value) = event_at(events, offset);
+            let (key, value) = event_at(events, input, offset);
             diff.examples.push(EventDifference {
+                topic: self.left.1.inputs[input].topic.name.to_string(),
                 partition,
                 offset,
                 key,
@@ -266,8 +270,10 @@ pub(crate) fn emitted(deployment: &Deployment, frame: &Frame) -> Vec<Emitted> {
     all
 }
 
-fn event_at(events: &[Batch], offset: u64) -> (Option<Bytes>, Option<Bytes>) {
-    for batch in events {
+fn event_at(events: &Gathered, input: usize, offset: u64) -> (Option<Bytes>, Option<Bytes>) {
+    let of = |at: usize| events.inputs.get(at).copied().unwrap_or_default();
+    let runs = events.batches.iter().enumerate();
+    for (_, batch) in runs.filter(|(at, _)| of(*at) == input) {
         let row = batch.row_at(offset);
         if row < batch.len() && batch.offset(row) == offset {
             let event = batch.get(row);

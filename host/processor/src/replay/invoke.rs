@@ -7,11 +7,13 @@ use super::run;
 use super::same::{Emitted, Reading, StateSummary};
 use super::source::Found;
 use crate::deployment::Deployment;
+use crate::function::Standings;
 use crate::manifest::SlotKind;
+use crate::merge::Gathered;
 use crate::note::Note;
 use crate::pointer::Pointer;
 use crate::processor::{Inner, Processor};
-use crate::record::{Role, reader};
+use crate::record::Role;
 use crate::stored::{Slot, TIMERS, entry_prefix};
 use crate::{Counts, KeepState};
 use bytes::Bytes;
@@ -20,11 +22,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_env::Shutdown;
-use tidemill_log::Read;
 use tidemill_state::{Change, Changes, Scope};
 use tidemill_types::{
-    Batch, CommitSeq, Commits, Error, ErrorKind, IngestTimes, Offsets, PackedRows, Result, RowView,
-    Timestamp, partition_of_key,
+    Batch, CommitSeq, Commits, Error, ErrorKind, IngestTimes, Offsets, PackedRows, PartitionId,
+    Result, RowView, Timestamp, partition_of_key,
 };
 
 /// State of the events' keys that is taken along.
@@ -79,10 +80,11 @@ pub struct Invoked {
 
 impl Processor {
     /// What a version of a function would do with events, with the state that it has (or, with `Reset`,
-    /// without any); nothing changes.
+    /// without any); nothing changes. They are taken for events of the topic, which must be named where the
+    /// function reads several.
     ///
     /// # Errors
-    /// `function-not-found`, `version-not-found`; `too-large` when there are too many events, their keys
+    /// `function-not-found`, `version-not-found`, `invalid-request` for a topic; `too-large` when there are too many events, their keys
     /// have too much state, or they lead to too much; `busy` when enough replays run.
     pub async fn invoke(
         &self,
@@ -90,6 +92,7 @@ impl Processor {
         version: Option<u32>,
         state: KeepState,
         rows: PackedRows,
+        topic: Option<&str>,
     ) -> Result<Invoked> {
         let inner = &self.inner;
         if rows.len() > EVENTS {
@@ -99,10 +102,12 @@ impl Processor {
         let found = Found::of(inner, name)?;
         let _place = inner.jobs.place()?;
         let deployment = found.deployment(inner, version).await?;
+        let input = input(&deployment, topic)?;
         let run = run(inner).await?;
         let invoking = Invoking {
             found,
             deployment,
+            input,
             run,
             state,
             bytes: AtomicUsize::new(0),
@@ -111,9 +116,35 @@ impl Processor {
     }
 }
 
+/// The input of a topic.
+fn input(deployment: &Deployment, topic: Option<&str>) -> Result<usize> {
+    let names = deployment
+        .inputs
+        .iter()
+        .map(|input| input.topic.name.as_str());
+    let all = || names.clone().collect::<Vec<_>>().join(", ");
+    let refuse = |what: String| Err(Error::invalid("invalid-request", what));
+    match topic {
+        None if names.len() == 1 => Ok(0),
+        None => refuse(format!(
+            "the function reads several topics: say with `topic` whose events these are, one of {}",
+            all()
+        )),
+        Some(topic) => match names.clone().position(|name| name == topic) {
+            Some(input) => Ok(input),
+            None => refuse(format!(
+                "the function doesn't read topic {topic:?}; it reads {}",
+                all()
+            )),
+        },
+    }
+}
+
 struct Invoking {
     found: Found,
     deployment: Arc<Deployment>,
+    /// The input whose events they are.
+    input: usize,
     run: Arc<Run>,
     state: KeepState,
     /// Bytes of what was emitted so far.
@@ -166,11 +197,11 @@ impl Invoking {
 
     /// Events by the partition on which they meet their key's state, with their place in the request.
     fn by_partition(&self, rows: &PackedRows) -> ByPartition {
-        let pointer = self.deployment.manifest.inputs[0]
+        let pointer = self.deployment.manifest.inputs[self.input]
             .key
             .as_deref()
             .map(Pointer::new);
-        let count = self.deployment.main_input().settings.partitions;
+        let count = self.deployment.partitions();
         let mut all = ByPartition::new();
         for nth in 0..rows.len() {
             let row = rows.event(nth);
@@ -231,18 +262,9 @@ impl Invoking {
         events: &[(usize, Option<Vec<u8>>, Owned)],
         invoked: &mut Invoked,
     ) -> Result<Note> {
-        let topic = self.deployment.main_input().id;
-        let positions = inner
-            .parts
-            .log
-            .positions(reader(self.deployment.function, Role::Main));
-        let stands = positions
-            .into_iter()
-            .find(|position| (position.at.topic, position.at.partition) == (topic, partition));
-        let (from, mut note) = match stands {
-            Some(position) => (position.offset, Note::decode(&position.note)?),
-            None => Default::default(),
-        };
+        let inputs: Vec<PartitionId> = self.deployment.reads(partition).collect();
+        let standings = Standings::of(&inner.parts, self.deployment.function, Role::Main)?;
+        let (mut at, mut note, _) = standings.stand(&inputs);
         if self.state == KeepState::Reset {
             note = Note::default();
         }
@@ -250,14 +272,15 @@ impl Invoking {
         let now = inner.parts.clock.now();
         let one = one_by_one(&self.deployment);
         let stop = Shutdown::new();
-        let mut lane = Lane::new(&self.run, &one, partition, (from, note), &stop);
-        for (event, offset) in events.iter().zip(from..) {
-            let before = lane.stands().1.counts;
-            let batch = batch(event, offset, now, self.by_key(partition))?;
-            let read = Read {
-                next: offset + 1,
-                end: offset + 1,
-                batches: vec![batch],
+        let mut lane = Lane::new(&self.run, &one, partition, (at.clone(), note), &stop);
+        for event in events {
+            let before = lane.note().counts;
+            let offset = at.get(self.input);
+            at = at.with(self.input, offset + 1);
+            let read = Gathered {
+                batches: vec![batch(event, offset, now, self.by_key(partition))?],
+                inputs: vec![self.input],
+                next: at.clone(),
             };
             let (frames, stopped) = lane.feed(read).await?;
             invoked.events[event.0] = self.told(&frames, before)?;
@@ -266,13 +289,14 @@ impl Invoking {
                 break;
             }
         }
-        let note = lane.stands().1;
+        let note = lane.note();
         invoked.counts = invoked.counts.plus(note.counts);
         Ok(note)
     }
 
     fn by_key(&self, partition: u32) -> Option<u32> {
-        self.deployment.by_key.as_ref().map(|_| partition)
+        let input = &self.deployment.inputs[self.input];
+        input.by_key.as_ref().map(|_| partition)
     }
 
     /// What the transactions of one event came to.

@@ -1,10 +1,12 @@
 //! One task of a replay: the very task that runs live, handed its events and never waiting.
 
 use super::aside::{Aside, Frame};
+use super::source::Span;
 use crate::deployment::Deployment;
 use crate::function_log::FunctionLog;
 use crate::manifest::Order;
 use crate::measure::FunctionMetrics;
+use crate::merge::{Gathered, Merge, Next, Positions};
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::pool::Pool;
@@ -87,7 +89,7 @@ impl Drop for Run {
 pub(crate) struct Lane {
     run: Arc<Run>,
     task: Option<Box<Task>>,
-    at: PartitionId,
+    partition: u32,
     stop: Shutdown,
 }
 
@@ -98,22 +100,19 @@ impl Lane {
         run: &Arc<Run>,
         deployment: &Arc<Deployment>,
         partition: u32,
-        (position, mut note): (u64, Note),
+        (position, mut note): (Positions, Note),
         stop: &Shutdown,
     ) -> Self {
         let mut deployment = Deployment::clone(deployment);
         deployment.manifest.retry.order = Order::Partition;
         (note.front, note.floor, note.counts.retrying) = (None, None, 0);
-        let at = PartitionId {
-            topic: deployment.main_input().id,
-            partition,
-        };
         let start = Start {
+            inputs: deployment.reads(partition).collect(),
             deployment: Arc::new(deployment),
             role: Role::Main,
-            at,
             position,
             note,
+            noted: 0,
             lines: Arc::new(FunctionLog::nowhere()),
             view: Arc::new(View::default()),
             stop: stop.child_token(),
@@ -122,23 +121,28 @@ impl Lane {
         Self {
             run: Arc::clone(run),
             task: Some(Box::new(task)),
-            at,
+            partition,
             stop: stop.clone(),
         }
     }
 
-    /// Next offset to read, and the totals so far.
-    pub(crate) fn stands(&self) -> (u64, Note) {
+    /// The totals so far.
+    pub(crate) fn note(&self) -> Note {
         let task = self.task.as_ref();
-        task.map_or_else(Default::default, |task| (task.position(), task.note()))
+        task.map_or_else(Default::default, |task| task.note())
     }
 
     /// Runs the function on events; answers what it did, and why it stopped, if it did.
     ///
     /// # Errors
     /// `unavailable` when it was cancelled; what can't be read.
-    pub(crate) async fn feed(&mut self, read: Read) -> Result<(Vec<Frame>, Option<String>)> {
-        let mut next = self.task()?.fetched(read);
+    pub(crate) async fn feed(&mut self, read: Gathered) -> Result<(Vec<Frame>, Option<String>)> {
+        let next = self.task()?.handed(read);
+        self.through(next).await
+    }
+
+    /// Works until there is nothing left to do; answers as [`Lane::feed`].
+    async fn through(&mut self, mut next: Option<Slice>) -> Result<(Vec<Frame>, Option<String>)> {
         let stopped = loop {
             let slice = match next.take() {
                 Some(slice) => slice,
@@ -168,7 +172,26 @@ impl Lane {
             }
             self.run.parts.state.room().await;
         };
-        Ok((self.run.aside()?.frames(self.at.partition), stopped))
+        Ok((self.run.aside()?.frames(self.partition), stopped))
+    }
+
+    /// Runs what the clock made due with nothing to read, as far as a live task with another note got.
+    ///
+    /// # Errors
+    /// As [`Lane::feed`].
+    pub(crate) async fn settle(&mut self, note: &Note) -> Result<(Vec<Frame>, Option<String>)> {
+        let (mut all, mut quiet) = (Vec::new(), 0);
+        // The first look may only find out which timers there are.
+        while quiet < 2 {
+            let next = self.task()?.went_on(note);
+            let (frames, stopped) = self.through(next).await?;
+            quiet = if frames.is_empty() { quiet + 1 } else { 0 };
+            all.extend(frames);
+            if stopped.is_some() {
+                return Ok((all, stopped));
+            }
+        }
+        Ok((all, None))
     }
 
     async fn work(&mut self) -> Result<Slice> {
@@ -208,15 +231,88 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.map_err(|_| Error::internal("reading state panicked"))?
 }
 
+/// The events of a span of what a version reads, in the order in which its task was given them.
+pub(crate) struct Events {
+    inputs: Vec<PartitionId>,
+    /// Behind what was given.
+    at: Positions,
+    to: Positions,
+    merge: Merge,
+    limit: ReadLimit,
+}
+
+impl Events {
+    pub(crate) fn new(deployment: &Deployment, span: &Span) -> Self {
+        let inputs: Vec<PartitionId> = deployment.reads(span.partition).collect();
+        let manifest = &deployment.manifest;
+        Self {
+            merge: Merge::new(inputs.iter().copied().zip(span.from.iter())),
+            inputs,
+            at: span.from.clone(),
+            to: span.to.clone(),
+            // What is gathered of several inputs is handed over as one batch.
+            limit: ReadLimit {
+                events: manifest.batch_events,
+                bytes: manifest.batch_bytes.as_usize(),
+            },
+        }
+    }
+
+    /// The next ones; `None` when there are none any more.
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub(crate) async fn next(&mut self, log: &Log) -> Result<Option<Gathered>> {
+        let gathered = match self.inputs.as_slice() {
+            [at] => {
+                let read = next(log, *at, self.at.first(), self.to.first(), CHUNK).await?;
+                read.map(Gathered::from)
+            }
+            _ => self.gather(log).await?,
+        };
+        if let Some(gathered) = &gathered {
+            self.at = gathered.next.clone();
+        }
+        Ok(gathered)
+    }
+
+    async fn gather(&mut self, log: &Log) -> Result<Option<Gathered>> {
+        loop {
+            match self.merge.gather(self.limit, &mut |_, _| None) {
+                Next::Events(gathered) => return Ok(Some(gathered)),
+                Next::Nothing(next) if next == self.at => return Ok(None),
+                Next::Nothing(next) => {
+                    let none = Gathered::default();
+                    return Ok(Some(Gathered { next, ..none }));
+                }
+                Next::Fetch => {
+                    let (input, at, from) = self.merge.wanted();
+                    let share = ReadLimit {
+                        events: CHUNK.events / self.inputs.len(),
+                        bytes: CHUNK.bytes / self.inputs.len(),
+                    };
+                    match next(log, at, from, self.to.get(input), share).await? {
+                        Some(read) => self.merge.fetched(read),
+                        None => self.merge.end(),
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The next events of a partition before an offset; `None` when there are none.
-///
-/// # Errors
-/// As [`Log::read`].
-pub(crate) async fn next(log: &Log, at: PartitionId, from: u64, to: u64) -> Result<Option<Read>> {
+async fn next(
+    log: &Log,
+    at: PartitionId,
+    from: u64,
+    to: u64,
+    limit: ReadLimit,
+) -> Result<Option<Read>> {
     if from >= to {
         return Ok(None);
     }
-    let mut read = log.read(at, from, CHUNK).await?;
+    let mut read = log.read(at, from, limit).await?;
     if read.next <= from {
         return Ok(None);
     }

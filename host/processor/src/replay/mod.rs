@@ -180,9 +180,8 @@ async fn ready(inner: &Arc<Inner>, name: &str, replay: &Replay) -> Result<Ready>
     let mut all = Vec::new();
     if replay.mode != ReplayMode::Verify {
         let deployment = found.deployment(inner, replay.version).await?;
-        let input = deployment.main_input();
-        all = spans(&inner.parts.log, input, replay.from, replay.to).await?;
-        progress.expect(all.iter().map(|span| span.to - span.from).sum());
+        all = spans(&inner.parts.log, &deployment, replay.from, replay.to).await?;
+        progress.expect(all.iter().map(Span::len).sum());
     }
     Ok(Ready {
         found,
@@ -230,6 +229,12 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
         ReplayMode::Diff(other) => {
             let left = found.deployment(&inner, Some(*other)).await?;
             let right = found.deployment(&inner, replay.version).await?;
+            if !left.reads(0).eq(right.reads(0)) {
+                return Err(Error::invalid(
+                    "invalid-replay",
+                    "the two versions don't read the same topics in the same order, so that there is nothing to hand to both",
+                ));
+            }
             let sides = Arc::new(Sides {
                 left: (run(&inner).await?, left),
                 right: (run(&inner).await?, right),

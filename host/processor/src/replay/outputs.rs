@@ -2,7 +2,7 @@
 
 use super::diff::{LANES, emitted};
 use super::job::{Outcome, Progress};
-use super::lane::{Lane, Run, cancelled, next};
+use super::lane::{Events, Lane, Run, cancelled};
 use super::same::Emitted;
 use super::source::Span;
 use crate::deployment::Deployment;
@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
 use tidemill_log::{Draft, Format, Topic, TopicSettings};
-use tidemill_types::{Error, ErrorKind, PackedRows, PartitionId, Result, TopicName};
+use tidemill_types::{Error, ErrorKind, PackedRows, Result, TopicName};
 use tokio::sync::mpsc;
 
 /// Bytes of events of one transaction into a topic.
@@ -49,7 +49,7 @@ impl Emitting {
         out: mpsc::Sender<Replayed>,
     ) -> Result<()> {
         let lanes = self.spans.iter().map(|span| {
-            let (span, out) = (*span, out.clone());
+            let (span, out) = (span.clone(), out.clone());
             let (this, live, progress, stop) = (&self, &live, &progress, &stop);
             async move { this.lane(live, span, (progress, stop), &out).await }
         });
@@ -67,16 +67,11 @@ impl Emitting {
         (progress, stop): (&Progress, &Shutdown),
         out: &mpsc::Sender<Replayed>,
     ) -> Result<()> {
-        let begin = (span.from, Note::default());
+        let begin = (span.from.clone(), Note::default());
         let mut lane = Lane::new(&self.run, &self.deployment, span.partition, begin, stop);
-        let at = PartitionId {
-            topic: self.deployment.main_input().id,
-            partition: span.partition,
-        };
-        let mut from = span.from;
-        while let Some(read) = next(&live.log, at, from, span.to).await? {
-            from = read.next;
-            let count = read.batches.iter().map(|batch| batch.len() as u64).sum();
+        let mut events = Events::new(&self.deployment, &span);
+        while let Some(read) = events.next(&live.log).await? {
+            let count = read.len() as u64;
             let (frames, stopped) = lane.feed(read).await?;
             progress.done(count);
             let all: Vec<Emitted> = frames
@@ -106,9 +101,10 @@ pub(crate) async fn side_topic(
     name: &str,
 ) -> Result<Arc<Topic>> {
     let own = deployment.outputs.iter();
-    let mut own = own.chain([&deployment.dead_letters, &deployment.input]);
-    if own.any(|topic| topic.name.as_str() == name) || deployment.main_input().name.as_str() == name
-    {
+    let inputs = deployment.inputs.iter();
+    let inputs = inputs.flat_map(|input| [&input.topic, input.read()]);
+    let mut own = own.chain([&deployment.dead_letters]).chain(inputs);
+    if own.any(|topic| topic.name.as_str() == name) {
         return Err(Error::invalid(
             "invalid-replay",
             format!(
@@ -122,7 +118,7 @@ pub(crate) async fn side_topic(
         .iter()
         .all(|topic| topic.settings.format == Format::Json);
     let settings = TopicSettings {
-        partitions: deployment.main_input().settings.partitions,
+        partitions: deployment.partitions(),
         // Dead letters may be anything.
         format: if json { Format::Json } else { Format::Bytes },
         ..TopicSettings::default()

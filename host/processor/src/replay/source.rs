@@ -3,6 +3,7 @@
 use crate::deploying::take_up;
 use crate::deployment::Deployment;
 use crate::manifest::Manifest;
+use crate::merge::Positions;
 use crate::processor::Inner;
 use crate::record::Record;
 use crate::version::{self, Version, Versions};
@@ -24,19 +25,61 @@ pub enum Point {
     Time(Timestamp),
 }
 
-/// Events of one partition: from an offset up to another, exclusive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Events of the partitions of one number of a function's inputs: from offsets up to others, exclusive.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) partition: u32,
-    pub(crate) from: u64,
-    pub(crate) to: u64,
+    pub(crate) from: Positions,
+    pub(crate) to: Positions,
+}
+
+impl Span {
+    /// How many offsets it covers.
+    pub(crate) fn len(&self) -> u64 {
+        let both = self.from.iter().zip(self.to.iter());
+        both.map(|(from, to)| to.saturating_sub(from)).sum()
+    }
 }
 
 /// The spans between two points.
 ///
 /// # Errors
-/// As [`Log::read`].
-pub(crate) async fn spans(log: &Log, topic: &Topic, from: Point, to: Point) -> Result<Vec<Span>> {
+/// As [`Log::read`]; `invalid-replay` for an offset where there are several inputs.
+pub(crate) async fn spans(
+    log: &Log,
+    deployment: &Deployment,
+    from: Point,
+    to: Point,
+) -> Result<Vec<Span>> {
+    let several = deployment.inputs.len() > 1;
+    if several
+        && [from, to]
+            .iter()
+            .any(|point| matches!(point, Point::Offset(_)))
+    {
+        return Err(Error::invalid(
+            "invalid-replay",
+            "the function reads several topics, so that an offset says no place; say earliest, latest or a time",
+        ));
+    }
+    let mut ends = vec![(Vec::new(), Vec::new()); deployment.partitions() as usize];
+    for input in &deployment.inputs {
+        let spans = between(log, input.read(), from, to).await?;
+        for (both, (from, to)) in ends.iter_mut().zip(spans) {
+            both.0.push(from);
+            both.1.push(to);
+        }
+    }
+    let spans = (0..).zip(ends).map(|(partition, (from, to))| Span {
+        partition,
+        from: Positions::of(from),
+        to: Positions::of(to),
+    });
+    Ok(spans.collect())
+}
+
+/// Offsets between two points of a topic, by partition.
+async fn between(log: &Log, topic: &Topic, from: Point, to: Point) -> Result<Vec<(u64, u64)>> {
     let mut spans = Vec::new();
     for range in log.ranges(topic.id)? {
         let at = PartitionId {
@@ -53,11 +96,7 @@ pub(crate) async fn spans(log: &Log, topic: &Topic, from: Point, to: Point) -> R
             };
             *end = offset.clamp(range.start, range.end);
         }
-        spans.push(Span {
-            partition: range.partition,
-            from: ends[0],
-            to: ends[1].max(ends[0]),
-        });
+        spans.push((ends[0], ends[1].max(ends[0])));
     }
     Ok(spans)
 }

@@ -10,12 +10,15 @@ use super::aside::Frame;
 use super::cursor::{Cursor, Sought};
 use super::diff::{LANES, emitted, until};
 use super::job::Progress;
-use super::lane::{Lane, Run, blocking, next};
+use super::lane::{Events, Lane, Run, blocking};
 use super::same::{Emitted, Reading, StateSummary};
-use super::source::Found;
+use super::source::{Found, Span};
 use crate::Counts;
+use crate::deploying::starting::goes_on;
 use crate::deployment::Deployment;
+use crate::function::Standings;
 use crate::manifest::Order;
+use crate::merge::Positions;
 use crate::note::Note;
 use crate::processor::Inner;
 use crate::record::{Role, reader};
@@ -25,6 +28,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
+use tidemill_log::Topic;
 use tidemill_state::Frozen;
 use tidemill_types::{Error, ErrorKind, PartitionId, Result, TopicId};
 
@@ -66,17 +70,22 @@ impl Verified {
 /// A version over a part of the history, on each partition.
 struct Stretch {
     deployment: Arc<Deployment>,
-    first: Vec<u64>,
+    /// Input by input, by partition.
+    first: Vec<Vec<u64>>,
     /// `None`: up to where the function stands.
-    end: Option<Vec<u64>>,
-    /// Whether it stands elsewhere than the one before.
-    moves: bool,
+    end: Option<Vec<Vec<u64>>>,
+}
+
+/// The offsets of one partition, input by input.
+fn on(offsets: &[Vec<u64>], partition: u32) -> Positions {
+    let of = |list: &Vec<u64>| list.get(partition as usize).copied().unwrap_or_default();
+    Positions::of(offsets.iter().map(of))
 }
 
 /// The function as it stands.
 struct Stand {
     frozen: Frozen,
-    stands: HashMap<u32, (u64, Note)>,
+    standings: Standings,
 }
 
 /// Everything that is needed.
@@ -105,15 +114,13 @@ impl Verifying {
         let base = base(&found)?;
         let mut stretches: Vec<Stretch> = Vec::new();
         for (number, version) in found.versions.range(base.0..) {
-            let moved = version.left_at.clone();
             if let Some(last) = stretches.last_mut() {
-                last.end = Some(moved.clone().unwrap_or_else(|| version.first.clone()));
+                last.end = Some(version.left().unwrap_or_else(|| version.begins()));
             }
             stretches.push(Stretch {
                 deployment: found.deployment(inner, Some(*number)).await?,
-                first: version.first.clone(),
+                first: version.begins(),
                 end: None,
-                moves: moved.is_some(),
             });
         }
         let mut incomplete = BTreeSet::new();
@@ -132,13 +139,14 @@ impl Verifying {
                 }
             }
         }
-        let topic = stretches.last().map(|last| last.deployment.main_input().id);
-        let topic = topic.ok_or_else(|| Error::internal("a function without a version"))?;
-        let stand = stand(inner, &found, topic).await?;
+        let last = stretches.last().map(|last| &last.deployment);
+        let last = last.ok_or_else(|| Error::internal("a function without a version"))?;
+        let stand = stand(inner, &found).await?;
         let by_key = stretches
             .iter()
             .any(|stretch| stretch.deployment.manifest.retry.order == Order::Key);
-        in_order(by_key, stand.stands.values().map(|(_, note)| note))?;
+        let notes = (0..last.partitions()).map(|partition| stand.of(last, partition).1);
+        in_order(by_key, notes)?;
         Ok(Self {
             found,
             stretches,
@@ -160,11 +168,10 @@ impl Verifying {
         (progress, stop): (&Arc<Progress>, &Shutdown),
     ) -> Result<Verified> {
         let last = self.stretches.last();
-        let partitions = last.map_or(0, |last| last.deployment.main_input().settings.partitions);
+        let partitions = last.map_or(0, |last| last.deployment.partitions());
         for partition in 0..partitions {
             for stretch in &self.stretches {
-                let (from, to) = self.span(stretch, partition);
-                progress.expect(to.saturating_sub(from));
+                progress.expect(self.span(stretch, partition).len());
             }
         }
         let lanes = (0..partitions).map(|partition| {
@@ -189,21 +196,22 @@ impl Verifying {
         Ok(total)
     }
 
-    fn span(&self, stretch: &Stretch, partition: u32) -> (u64, u64) {
-        let of = |list: &[u64]| list.get(partition as usize).copied().unwrap_or_default();
-        let end = match &stretch.end {
-            Some(end) => of(end),
-            None => self.stands(partition).0,
-        };
-        (of(&stretch.first), end)
+    fn span(&self, stretch: &Stretch, partition: u32) -> Span {
+        Span {
+            partition,
+            from: on(&stretch.first, partition),
+            to: match &stretch.end {
+                Some(end) => on(end, partition),
+                None => self.stands(partition).0,
+            },
+        }
     }
 
-    fn stands(&self, partition: u32) -> (u64, Note) {
-        self.stand
-            .stands
-            .get(&partition)
-            .copied()
-            .unwrap_or_default()
+    fn stands(&self, partition: u32) -> (Positions, Note) {
+        let last = self.stretches.last();
+        last.map_or_else(Default::default, |last| {
+            self.stand.of(&last.deployment, partition)
+        })
     }
 
     async fn lane(
@@ -216,24 +224,43 @@ impl Verifying {
         let mut verified = Verified::default();
         let mut cursors = HashMap::new();
         let mut note = Note::default();
+        let mut stood: Option<Vec<(TopicId, u64)>> = None;
         for stretch in &self.stretches {
-            let (mut from, to) = self.span(stretch, partition);
-            if stretch.moves {
+            let span = self.span(stretch, partition);
+            let topics: Vec<_> = stretch
+                .deployment
+                .reads(partition)
+                .map(|at| at.topic)
+                .collect();
+            let places = |at: &Positions| topics.iter().copied().zip(at.iter()).collect::<Vec<_>>();
+            if let Some(stood) = stood {
                 // As when it was deployed.
-                note = note.moved();
+                let before: Vec<_> = stood.iter().map(|(topic, _)| *topic).collect();
+                note = match goes_on(&stood, &places(&span.from)) {
+                    true => note.rearranged(&before, &topics),
+                    false => note.moved(),
+                };
             }
-            let begin = (from, note);
+            stood = Some(places(&span.to));
+            let begin = (span.from.clone(), note);
             let mut lane = Lane::new(&self.run, &stretch.deployment, partition, begin, stop);
-            let at = PartitionId {
-                topic: stretch.deployment.main_input().id,
-                partition,
-            };
-            while let Some(read) = next(log, at, from, to).await? {
-                from = read.next;
-                let count: u64 = read.batches.iter().map(|batch| batch.len() as u64).sum();
-                let (frames, stopped) = lane.feed(read).await?;
-                verified.events += count;
-                progress.done(count);
+            let mut events = Events::new(&stretch.deployment, &span);
+            let (mut settled, kept) = (stretch.end.is_some(), self.stands(partition).1);
+            loop {
+                let (frames, stopped) = match events.next(log).await? {
+                    Some(read) => {
+                        let count = read.len() as u64;
+                        verified.events += count;
+                        progress.done(count);
+                        lane.feed(read).await?
+                    }
+                    // What the clock made due since the last event.
+                    None if !settled => {
+                        settled = true;
+                        lane.settle(&kept).await?
+                    }
+                    None => break,
+                };
                 for frame in &frames {
                     let of = (&*stretch.deployment, frame);
                     self.look_for(log, of, &mut cursors, &mut verified).await?;
@@ -243,7 +270,7 @@ impl Verifying {
                     return Ok(verified);
                 }
             }
-            note = lane.stands().1;
+            note = lane.note();
         }
         let kept = self.stands(partition).1.counts;
         let before = self.base.1.emitted.get(partition as usize).copied();
@@ -364,7 +391,7 @@ pub(super) fn impossible(why: impl Into<String>) -> Error {
 }
 
 /// Events must have been handled in the order of their offsets, each once.
-fn in_order<'n>(by_key: bool, notes: impl Iterator<Item = &'n Note>) -> Result<()> {
+fn in_order(by_key: bool, notes: impl Iterator<Item = Note>) -> Result<()> {
     for counts in notes.map(|note| note.counts) {
         if counts.redriven > 0 {
             return Err(impossible(
@@ -382,7 +409,13 @@ fn in_order<'n>(by_key: bool, notes: impl Iterator<Item = &'n Note>) -> Result<(
 
 /// Everything that was read must still be there.
 fn complete(inner: &Inner, stretch: &Stretch) -> Result<()> {
-    let input = stretch.deployment.main_input();
+    for (input, first) in stretch.deployment.inputs.iter().zip(&stretch.first) {
+        whole(inner, input.read(), first)?;
+    }
+    Ok(())
+}
+
+fn whole(inner: &Inner, input: &Topic, first: &[u64]) -> Result<()> {
     if input.settings.cleanup.compacts() {
         let topic = &input.name;
         return Err(impossible(format!(
@@ -390,7 +423,7 @@ fn complete(inner: &Inner, stretch: &Stretch) -> Result<()> {
         )));
     }
     for range in inner.parts.log.ranges(input.id)? {
-        let first = stretch.first.get(range.partition as usize).copied();
+        let first = first.get(range.partition as usize).copied();
         let first = first.unwrap_or_default();
         if range.start > first {
             let (topic, partition, start) = (&input.name, range.partition, range.start);
@@ -403,7 +436,7 @@ fn complete(inner: &Inner, stretch: &Stretch) -> Result<()> {
 }
 
 /// Stops the function between two transactions for as long as it takes to take hold of its state.
-async fn stand(inner: &Inner, found: &Found, topic: TopicId) -> Result<Stand> {
+async fn stand(inner: &Inner, found: &Found) -> Result<Stand> {
     let _admin = inner.admin.lock().await;
     let (_, record) = inner.existing(found.name.as_str())?;
     if record.version != found.record.version {
@@ -418,17 +451,19 @@ async fn stand(inner: &Inner, found: &Found, topic: TopicId) -> Result<Stand> {
         .log
         .positions(reader(record.function(), Role::Main));
     inner.start(&found.name)?;
-    let mut stands = HashMap::new();
-    for position in positions {
-        if position.at.topic == topic {
-            let note = Note::decode(&position.note)?;
-            stands.insert(position.at.partition, (position.offset, note));
-        }
-    }
     Ok(Stand {
         frozen: frozen?,
-        stands,
+        standings: Standings::new(positions)?,
     })
+}
+
+impl Stand {
+    /// Where the task of a partition stands, with its note.
+    fn of(&self, deployment: &Deployment, partition: u32) -> (Positions, Note) {
+        let inputs: Vec<PartitionId> = deployment.reads(partition).collect();
+        let (positions, note, _) = self.standings.stand(&inputs);
+        (positions, note)
+    }
 }
 
 /// Everything as it is; the tasks whose state is wanted stand.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
 use tidemill_log::Follower;
-use tidemill_types::{Error, ErrorKind, FunctionId, Result};
+use tidemill_types::{Error, ErrorKind, FunctionId, PartitionId, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -28,8 +28,8 @@ pub(crate) struct Stopped {
 pub(crate) struct Handle {
     /// What can be seen of it.
     pub(crate) view: Arc<View>,
-    /// Partition it reads.
-    pub(crate) partition: u32,
+    /// What it reads: of several inputs, the first.
+    pub(crate) at: PartitionId,
     /// Whether it repartitions.
     pub(crate) repartitions: bool,
     stop: Shutdown,
@@ -46,16 +46,19 @@ impl Handle {
         start: Start,
         stopped: mpsc::UnboundedSender<Stopped>,
     ) -> Result<Self> {
-        let follower = parts.log.follow(start.at)?;
+        let inputs = start.inputs.iter();
+        let followers = inputs
+            .map(|at| parts.log.follow(*at))
+            .collect::<Result<Vec<_>>>()?;
         let (view, stop) = (Arc::clone(&start.view), start.stop.clone());
-        let partition = start.at.partition;
+        let at = start.inputs[0];
         let repartitions = start.role == crate::record::Role::Repartition;
         let (function, version) = (start.deployment.function, start.deployment.version);
         let task = Box::new(Task::new(Arc::clone(parts), start));
         let done = tokio::spawn({
             let (parts, stop) = (Arc::clone(parts), stop.clone());
             async move {
-                if let Err(why) = drive(&parts, task, follower, &stop).await {
+                if let Err(why) = drive(&parts, task, followers, &stop).await {
                     // Without a receiver the processor is gone, and the task with it.
                     let _ = stopped.send(Stopped {
                         function,
@@ -67,7 +70,7 @@ impl Handle {
         });
         Ok(Self {
             view,
-            partition,
+            at,
             repartitions,
             stop,
             done,
@@ -90,9 +93,15 @@ pub(crate) async fn park(tasks: Vec<Handle>) {
 async fn drive(
     parts: &Parts,
     mut task: Box<Task>,
-    mut follower: Follower,
+    mut followers: Vec<Follower>,
     stop: &Shutdown,
 ) -> Result<(), String> {
+    if followers.len() > 1 {
+        let whole = stop.run_until_cancelled(in_sight(parts)).await;
+        if whole != Some(true) {
+            return Ok(());
+        }
+    }
     loop {
         let (function, most) = (task.scope().function, task.concurrency());
         let ran = parts.pool.run(function, most, move || {
@@ -106,7 +115,7 @@ async fn drive(
         let waited = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
-            waited = wait(parts, &mut task, slice, &mut follower) => waited,
+            waited = wait(parts, &mut task, slice, &mut followers) => waited,
         };
         match waited {
             Ok(()) => {}
@@ -114,6 +123,15 @@ async fn drive(
             Err(End::Stands(why)) => return Err(why),
         }
     }
+}
+
+/// Waits until all that was sequenced before its partitions were followed is durable: what is appended from
+/// here on is seen at once, in all of them ([`tidemill_log::Log::appended`]). False when the log has failed.
+async fn in_sight(parts: &Parts) -> bool {
+    let before = parts.log.appended();
+    let mut durable = parts.log.durable();
+    let reached = durable.wait_for(|durable| *durable >= before).await;
+    reached.is_ok()
 }
 
 /// Why a task ends.
@@ -138,13 +156,13 @@ async fn wait(
     parts: &Parts,
     task: &mut Task,
     slice: Slice,
-    follower: &mut Follower,
+    followers: &mut [Follower],
 ) -> Result<(), End> {
     let mut next = Some(slice);
     while let Some(slice) = next.take() {
         match slice {
             Slice::More => {}
-            Slice::Idle => idle(parts, task, follower).await?,
+            Slice::Idle => idle(parts, task, followers).await?,
             Slice::Read => next = read(parts, task).await?,
             Slice::State(wanted) => {
                 let counts = matches!(wanted, Wanted::Kept { .. });
@@ -188,34 +206,43 @@ async fn apart<T: Send + 'static>(
 }
 
 /// Waits for events, for a timer in processing time or for a parked event's next try.
-async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
-    let position = task.position();
+async fn idle(parts: &Parts, task: &mut Task, followers: &mut [Follower]) -> Result<(), End> {
     let moved = match task.until_due() {
-        None => follower.moved(position).await,
+        None => moved(task, followers).await,
         Some(due) => tokio::select! {
-            moved = follower.moved(position) => moved,
+            moved = moved(task, followers) => moved,
             () = parts.clock.sleep(due) => return Ok(()),
         },
     };
-    let end = moved.map_err(|_| End::Closed)?;
+    let new = moved.map_err(|_| End::Closed)?;
     let (fill, full) = task.fill();
-    if !fill.is_zero() && end - position < full {
+    if !fill.is_zero() && new < full {
         parts.clock.sleep(fill).await;
     }
     Ok(())
 }
 
+/// Waits until one of its inputs has events; how many.
+async fn moved(task: &Task, followers: &mut [Follower]) -> Result<u64, Error> {
+    if let [follower] = followers {
+        let position = task.position().first();
+        return Ok(follower.moved(position).await? - position);
+    }
+    let any = followers.iter_mut().zip(task.position().iter());
+    let any = any.map(|(follower, position)| {
+        Box::pin(async move { Ok(follower.moved(position).await? - position) })
+    });
+    futures::future::select_all(any).await.0
+}
+
 /// Reads what isn't in memory; gives what there is to wait for then.
 async fn read(parts: &Parts, task: &mut Task) -> Result<Option<Slice>, End> {
-    match parts
-        .log
-        .read(task.at(), task.position(), task.fetch_limit())
-        .await
-    {
+    let (_, at, from) = task.wanted();
+    match parts.log.read(at, from, task.fetch_limit()).await {
         Ok(read) => Ok(task.fetched(read)),
         Err(error) if error.kind == ErrorKind::OutOfRange => {
-            let start = parts.log.range(task.at())?.start;
-            match start > task.position() {
+            let start = parts.log.range(at)?.start;
+            match start > from {
                 true => task.cut_off(start),
                 false => return Err(error.into()),
             }

@@ -4,7 +4,8 @@
 //! Where between two events a timer's turn comes is decided by the events alone: in event time before the
 //! first event at whose turn the watermark has reached it, in processing time before the first event that
 //! was received at its time or later. Only while there is nothing to read does the clock decide, and what
-//! it said is part of the frame.
+//! it said is part of the frame. In the same way the clock may tell that an input is idle and holds event time
+//! back no more; what the next event's receipt tells comes to the same.
 
 use super::{Slice, Task, Wanted};
 use crate::manifest::Time;
@@ -57,7 +58,7 @@ impl Task {
         if !self.has_timers() {
             return None;
         }
-        let now = self.parts.clock.now();
+        let now = self.until.unwrap_or_else(|| self.parts.clock.now());
         self.fire_at(self.note.processing.max(Some(now)))
     }
 
@@ -72,14 +73,12 @@ impl Task {
     }
 
     fn fire_at(&mut self, processing: Option<Timestamp>) -> Option<Turned> {
-        let Some(timers) = &self.timers else {
+        if self.timers.is_none() {
             return Some(Turned::Wait(Slice::State(Wanted::Timers)));
-        };
+        }
         let Time { disorder, .. } = self.deployment.manifest.time;
+        let (clock, turns) = self.due(processing)?;
         let watermark = self.note.watermark_micros(disorder);
-        let until = processing.map_or(i64::MIN, |time| time.micros());
-        let most = self.deployment.manifest.batch_events;
-        let (clock, turns) = timers.due(watermark, until, most, self.parked())?;
         // Whether the next event was there already makes no difference to what comes before it.
         let processing = match clock {
             Clock::Event => self.note.processing,
@@ -91,7 +90,7 @@ impl Task {
             Err(fault) => return Some(Turned::Wait(Slice::Fault(fault))),
         };
         let turn = Turn {
-            position: self.position,
+            position: self.position.clone(),
             processing: processing.unwrap_or(Timestamp::from_micros(i64::MIN)),
             number: self.note.counts.timers,
         };
@@ -109,6 +108,28 @@ impl Task {
         }
         self.behind.extend(self.pending.replace(timers));
         Some(Turned::InFront)
+    }
+
+    /// Timers that are due by a moment. Moments at which time went on because an input was idle come one after
+    /// the other, so that whoever looks late finds the same as who looks often.
+    fn due(&mut self, processing: Option<Timestamp>) -> Option<(Clock, Vec<(i64, Bytes, Bytes)>)> {
+        let until = processing.map_or(i64::MIN, |time| time.micros());
+        let Time { disorder, idle, .. } = self.deployment.manifest.time;
+        let most = self.deployment.manifest.batch_events;
+        loop {
+            let raised = self.note.falls_idle(idle).filter(|(at, _)| *at <= until);
+            let before = raised.map_or(until, |(at, _)| at - 1);
+            let watermark = self.note.watermark_micros(disorder);
+            let due = self
+                .timers
+                .as_ref()?
+                .due(watermark, before, most, self.parked());
+            match (due, raised) {
+                (Some(due), _) => return Some(due),
+                (None, Some((_, note))) => self.note = note,
+                (None, None) => return None,
+            }
+        }
     }
 
     /// Timers with what they bring along: the first ones, as many as make a batch.
@@ -203,11 +224,19 @@ impl Task {
 
     /// How long nothing but the clock makes anything due: a timer, or a parked event.
     pub(crate) fn until_due(&self) -> Option<std::time::Duration> {
-        let timer = self.timers.as_ref().and_then(|timers| {
-            let due = timers.first(Clock::Processing, self.parked())?;
+        let left = |due: i64| {
             let left = due.saturating_sub(self.parts.clock.now().micros()).max(0);
-            Some(std::time::Duration::from_micros(left.unsigned_abs()))
+            std::time::Duration::from_micros(left.unsigned_abs())
+        };
+        let due = self.timers.as_ref().and_then(|timers| {
+            let processing = timers.first(Clock::Processing, self.parked());
+            // Those in event time are due once an input that holds time back is idle.
+            let waits = timers.first(Clock::Event, self.parked());
+            let idle = self.deployment.manifest.time.idle;
+            let idle = waits.and_then(|_| self.note.falls_idle(idle));
+            processing.into_iter().chain(idle.map(|(at, _)| at)).min()
         });
+        let timer = due.map(left);
         timer.into_iter().chain(self.until_parked()).min()
     }
 }

@@ -9,7 +9,7 @@ use crate::effects::Run;
 use crate::function_log::FunctionLogLine;
 use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
-use crate::manifest::SlotKind;
+use crate::manifest::{SlotKind, Time};
 use crate::note::Note;
 use crate::parked::Parked;
 use crate::parts::Parts;
@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tidemill_state::{Missing, Reader, Scope, Store};
 use tidemill_types::{Error, Result};
 use tidemill_wasm::{
@@ -58,7 +57,8 @@ pub(super) struct Guest {
     counts: Vec<Option<i64>>,
     /// For each distinct key and slot, the bytes it takes.
     sizes: Vec<u64>,
-    seed: u64,
+    /// Of the random numbers of each input's events.
+    seeds: Vec<u64>,
     told_keyless: bool,
 }
 
@@ -79,7 +79,7 @@ impl Guest {
             clock: Vec::new(),
             counts: Vec::new(),
             sizes: Vec::new(),
-            seed: seed(deployment.owner.as_str(), partition),
+            seeds: seeds(deployment, partition),
             told_keyless: false,
         }
     }
@@ -91,7 +91,7 @@ impl Guest {
         pending: &Pending,
         rows: Range<usize>,
         slots: &Slots,
-        (time, parked): (Clocks, &Parked),
+        (time, parked): (Clocks<'_>, &Parked),
     ) -> usize {
         let all = rows.len();
         let waits = |row: usize| pending.is_read() && parked.holds(pending.key(row));
@@ -223,21 +223,29 @@ fn count(stored: Option<&[u8]>) -> Option<i64> {
 
 /// How far time is at the turns of events, one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Clocks {
+pub(super) struct Clocks<'t> {
     pub(super) note: Note,
-    pub(super) disorder: Duration,
-    pub(super) max_future: Duration,
+    pub(super) limits: &'t Time,
 }
 
-impl Clocks {
+impl<'t> Clocks<'t> {
+    fn of(note: Note, deployment: &'t Deployment) -> Self {
+        Self {
+            note,
+            limits: &deployment.manifest.time,
+        }
+    }
+
     /// The watermark at the turn of a row; the next row's turn comes after it.
     pub(super) fn turn_of(&mut self, pending: &Pending, row: usize) -> i64 {
         if let Some(watermark) = pending.watermark(row) {
             return watermark;
         }
-        let watermark = self.note.watermark_micros(self.disorder);
         let (time, received) = pending.times(row);
-        self.note.observe(time, received, self.max_future);
+        self.note.arrives(received, self.limits.idle);
+        let watermark = self.note.watermark_micros(self.limits.disorder);
+        let input = pending.input(row);
+        self.note.observe(input, time, received, self.limits);
         watermark
     }
 }
@@ -247,7 +255,7 @@ impl Task {
         if let Some(slice) = self.warm_up() {
             return Some(slice);
         }
-        let time = self.clocks();
+        let time = Clocks::of(self.note, &self.deployment);
         let pending = self.pending.as_ref()?;
         let slots = &self.deployment.slots;
         let parked = self.parked.as_ref().unwrap_or_else(|| parking::none());
@@ -282,13 +290,8 @@ impl Task {
     }
 
     /// How far time is before the next event.
-    pub(super) fn clocks(&self) -> Clocks {
-        let time = &self.deployment.manifest.time;
-        Clocks {
-            note: self.note,
-            disorder: time.disorder,
-            max_future: time.max_future,
-        }
+    pub(super) fn clocks(&self) -> Clocks<'_> {
+        Clocks::of(self.note, &self.deployment)
     }
 
     /// A run of nothing that the function is given.
@@ -299,7 +302,8 @@ impl Task {
     }
 
     fn call(&mut self, attempt: u32) -> Result<Vec<u8>, Called> {
-        let granted = self.grant();
+        let (granted, partition) = (self.grant(), self.partition());
+        let watermark = self.watermark_of_call();
         let deployment = &self.deployment;
         let instance = match &mut self.guest.instance {
             Some(instance) => instance,
@@ -317,18 +321,17 @@ impl Task {
                 })?)
             }
         };
-        let disorder = deployment.manifest.time.disorder;
         let pending = self.pending.as_ref();
         let timers = pending.and_then(Pending::timers_of);
-        let first = pending
+        let input = pending
             .zip(self.guest.sent.first())
-            .and_then(|(pending, row)| pending.watermark(*row));
+            .map_or(0, |(pending, row)| pending.input(*row));
         let call = Call {
-            input: 0,
-            partition: self.at.partition,
+            input: u32::try_from(input).unwrap_or_default(),
+            partition,
             attempt,
-            watermark: first.unwrap_or_else(|| self.note.watermark_micros(disorder)),
-            seed: self.guest.seed ^ timers.map_or(0, |_| TIMER_SEED),
+            watermark,
+            seed: self.guest.seeds[input] ^ timers.map_or(0, |_| TIMER_SEED),
         };
         let begun = self.parts.clock.elapsed();
         let answer = instance.on_batch(call, self.guest.packer.finish());
@@ -354,6 +357,18 @@ impl Task {
             Some(error) => Called::Unreadable(error),
             None => Called::Failed(failure.into()),
         })
+    }
+
+    /// The watermark at the turn of the first row that is sent.
+    fn watermark_of_call(&self) -> i64 {
+        let mut clocks = self.clocks();
+        match self.pending.as_ref().zip(self.guest.sent.first()) {
+            Some((pending, _)) if pending.is_read() && self.merge.is_none() => {
+                clocks.note.watermark_micros(clocks.limits.disorder)
+            }
+            Some((pending, row)) => clocks.turn_of(pending, *row),
+            None => clocks.note.watermark_micros(clocks.limits.disorder),
+        }
     }
 
     fn answered(&mut self, rows: Range<usize>, attempt: u32, answer: &[u8]) -> Option<Slice> {
@@ -442,8 +457,8 @@ impl Task {
         let key = found.as_ref().and_then(|(event, _)| event.row.key);
         let (partition, offset) = match &found {
             Some((_, Some(origin))) => (origin.partition, origin.offset),
-            Some((event, None)) if !self.fires() => (self.at.partition, event.offset),
-            _ => (self.at.partition, self.position),
+            Some((event, None)) if !self.fires() => (self.partition(), event.offset),
+            _ => (self.partition(), self.position.first()),
         };
         self.lines.push_within(
             &self.deployment.manifest.limits,
@@ -500,6 +515,18 @@ impl From<Failure> for Cause {
             error: failure.message,
         }
     }
+}
+
+/// Seeds by input: two of them have events of the same offset, which must not draw the same numbers.
+fn seeds(deployment: &Deployment, partition: u32) -> Vec<u64> {
+    let owner = deployment.owner.as_str();
+    let inputs = deployment.inputs.iter().enumerate();
+    inputs
+        .map(|(at, input)| match at {
+            0 => seed(owner, partition),
+            _ => seed(&format!("{owner}\0{}", input.topic.name), partition),
+        })
+        .collect()
 }
 
 /// Seed of a task's random numbers: the same on every machine (FNV-1a of name and partition).

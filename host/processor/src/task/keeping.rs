@@ -28,7 +28,7 @@ impl Task {
 
     /// Takes what was counted.
     pub(super) fn measured(&mut self, kept: Kept) {
-        self.deployment.usage.set(self.at.partition, kept.bytes);
+        self.deployment.usage.set(self.partition(), kept.bytes);
         self.kept = Some(kept);
     }
 

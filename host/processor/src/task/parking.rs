@@ -2,7 +2,9 @@
 //! moving the position.
 
 use super::firing::Turned;
+use super::transaction::Then;
 use super::{Slice, Task, Wanted};
+use crate::dead_letter::{Cause, Reason};
 use crate::parked::{self, Parked, ParkedChange, ParkedEvent, SLOT, key_of};
 use crate::pending::{Fired, Pending};
 use crate::record::Role;
@@ -10,7 +12,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tidemill_types::{PackedRows, Result};
+use tidemill_types::{PackedRows, Result, TopicId};
 
 /// Most parked events that are loaded at once, for they may be large.
 const LOADED: usize = 64;
@@ -88,12 +90,51 @@ impl Task {
                 first: event.first,
                 redriven: event.redriven,
                 floor: event.floor,
+                input: self.input_of(event.topic),
             });
         }
-        let by_key = self.deployment.by_key.is_some();
         let most = self.deployment.manifest.retry.attempts;
-        let at = (self.position, by_key);
+        let at = (self.position.clone(), self.deployment.by_key());
         Ok(Ok(Pending::parked(&rows, offsets, fired, at, most)))
+    }
+
+    /// The input that a parked event was read from, or its topic if the function doesn't read that any more.
+    fn input_of(&self, topic: Option<TopicId>) -> Result<usize, String> {
+        let inputs = &self.deployment.inputs;
+        let Some(topic) = topic else { return Ok(0) };
+        let known = inputs.iter().position(|input| input.topic.id == topic);
+        match known {
+            Some(input) => Ok(input),
+            // Its topic was made again under the same name.
+            None if inputs.len() == 1 => Ok(0),
+            None => {
+                let topic = self.parts.log.topic_by_id(topic);
+                Err(topic.map_or_else(String::new, |topic| topic.name.to_string()))
+            }
+        }
+    }
+
+    /// Whether a row is a parked event of an input that the function doesn't read any more.
+    pub(super) fn is_elsewhere(&self, row: usize) -> bool {
+        let fired = self.pending.as_ref().and_then(|at| at.fired(row));
+        fired.is_some_and(|fired| fired.input.is_err())
+    }
+
+    /// A parked event of an input that the function doesn't read any more becomes a dead letter.
+    pub(super) fn turn_away(&mut self, row: usize) -> Option<Slice> {
+        let pending = self.pending.as_mut()?;
+        let fired = pending.fired(row)?;
+        let attempts = fired.attempts;
+        let topic = fired.input.clone().err().unwrap_or_default();
+        pending.cause = Some(Cause {
+            reason: Reason::Guest,
+            error: format!(
+                "it waited to be tried again, and the function doesn't read its topic {topic:?} any more"
+            ),
+        });
+        let pending = self.pending.as_ref()?;
+        let effects = self.desk().given_up(pending, row, attempts, true);
+        self.prepare(effects, row..row + 1, Then::Go)
     }
 
     /// Takes the parked events that were read from the state store.

@@ -2,11 +2,12 @@
 //! with a first header that says where it came from.
 
 use super::transaction::Then;
-use super::{Slice, Task};
+use super::{Slice, Task, moved_from};
 use crate::effects::{Effects, Refusal, partition_of};
 use crate::origin::{HEADER, Origin};
 use std::ops::Range;
-use tidemill_log::ReadLimit;
+use std::sync::Arc;
+use tidemill_log::{ReadLimit, Topic};
 use tidemill_types::{PackedRows, Result};
 
 /// How much is moved at once.
@@ -21,10 +22,16 @@ impl Task {
         self.prepare(effects, rows, Then::Go)
     }
 
+    /// The internal topic that it fills.
+    pub(super) fn moves_to(&self) -> Option<&Arc<Topic>> {
+        let input = moved_from(&self.deployment, self.inputs[0])?;
+        self.deployment.inputs[input].by_key.as_ref()
+    }
+
     fn moved(&self, run: Range<usize>) -> Result<Effects> {
         let mut effects = self.desk().empty();
         let (Some(pending), Some(pointer), Some(topic)) =
-            (&self.pending, &self.pointer, &self.deployment.by_key)
+            (&self.pending, &self.pointer, self.moves_to())
         else {
             return Ok(effects);
         };
@@ -34,7 +41,7 @@ impl Task {
             let event = pending.raw(row);
             let key = event.row.value.and_then(|value| pointer.scalar(value));
             Origin {
-                partition: self.at.partition,
+                partition: self.partition(),
                 offset: event.offset,
                 key: event.row.key,
             }
@@ -43,7 +50,7 @@ impl Task {
             rows.push(event.row.time, key.as_deref(), event.row.value, headers)?;
             partitions.push(partition_of(
                 key.as_deref(),
-                self.at.partition,
+                self.partition(),
                 topic.settings.partitions,
             ));
             self.desk().read(&mut effects, pending, row);

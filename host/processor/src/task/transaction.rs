@@ -3,6 +3,7 @@
 use super::{Slice, Task};
 use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
+use crate::merge::Positions;
 use crate::note::Note;
 use crate::parked::ParkedChange;
 use crate::record::Role;
@@ -29,7 +30,7 @@ pub(super) struct Prepared {
     pub(super) timers: Vec<TimerChange>,
     /// What was parked and what isn't any more.
     pub(super) parked: Vec<ParkedChange>,
-    pub(super) position: u64,
+    pub(super) position: Positions,
     /// Rows of the batch it gives a fate to.
     pub(super) rows: usize,
     /// What follows once it is committed.
@@ -94,10 +95,10 @@ impl Task {
             return Err(Refusal::Fault(Error::internal("effects without a batch")));
         };
         let position = pending.position_after(pending.attempts.done() + effects.rows);
-        draft.advance(self.advance(position, &effects.note));
-        let outputs = match (self.role, &self.deployment.by_key) {
-            (Role::Repartition, Some(by_key)) => std::slice::from_ref(by_key),
-            _ => self.deployment.outputs.as_slice(),
+        self.advance(&position, &effects.note, &mut draft);
+        let outputs = match self.role {
+            Role::Repartition => self.moves_to().map_or(&[][..], std::slice::from_ref),
+            Role::Main => self.deployment.outputs.as_slice(),
         };
         for (topic, (rows, partitions)) in outputs.iter().zip(&effects.outputs) {
             if !rows.is_empty() {
@@ -167,7 +168,13 @@ impl Task {
         }
     }
 
-    fn committed(&mut self, note: &Note, position: u64, rows: usize, then: Then) -> Option<Slice> {
+    fn committed(
+        &mut self,
+        note: &Note,
+        position: Positions,
+        rows: usize,
+        then: Then,
+    ) -> Option<Slice> {
         debug_assert!(note.counts.conserved());
         if self.role == Role::Main {
             self.meter.committed(&self.note.counts, &note.counts);

@@ -20,6 +20,7 @@ mod delivery;
 mod deploys;
 mod failures;
 mod host;
+mod inputs;
 mod keeping;
 mod kept;
 mod letters;

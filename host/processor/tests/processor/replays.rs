@@ -398,7 +398,7 @@ async fn a_function_is_asked_and_nothing_changes() {
     }
     let invoked = host
         .processor
-        .invoke("f", None, KeepState::Keep, rows.clone())
+        .invoke("f", None, KeepState::Keep, rows.clone(), None)
         .await
         .expect("is asked");
     let fates: Vec<_> = invoked.events.iter().map(|event| event.fate).collect();
@@ -441,13 +441,17 @@ async fn a_function_is_asked_and_nothing_changes() {
         (Some(2), KeepState::Reset, 2),
         (Some(1), KeepState::Reset, 1),
     ] {
-        let invoked = host.processor.invoke("f", version, state, rows.clone());
+        let invoked = host
+            .processor
+            .invoke("f", version, state, rows.clone(), None);
         let invoked = invoked.await.expect("is asked");
         assert_eq!(invoked.version, version.unwrap_or(2));
         let value = invoked.events[0].emitted[0].value.as_ref();
         assert_eq!(number(value.expect("a value")), counted, "{version:?}");
     }
-    let unknown = host.processor.invoke("f", Some(9), KeepState::Keep, rows);
+    let unknown = host
+        .processor
+        .invoke("f", Some(9), KeepState::Keep, rows, None);
     assert_eq!(
         unknown.await.expect_err("never was").code,
         "version-not-found"
@@ -460,7 +464,9 @@ async fn a_function_is_asked_and_nothing_changes() {
         rows.push(time, key, Some(value.as_bytes()), [])
             .expect("it fits");
     }
-    let invoked = host.processor.invoke("f", None, KeepState::Keep, rows);
+    let invoked = host
+        .processor
+        .invoke("f", None, KeepState::Keep, rows, None);
     let invoked = invoked.await.expect("is asked");
     let fates: Vec<_> = invoked.events.iter().map(|event| event.fate).collect();
     assert_eq!(fates, [effective, None, None]);

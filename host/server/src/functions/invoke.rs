@@ -14,7 +14,8 @@ use std::io::Write;
 use tidemill_processor::{Fate, Invoked, KeepState, StateDifference};
 
 /// Query parameters.
-pub(crate) const INVOKE_QUERY: &[&str] = &["version", "state", ASKED_QUERY[0], ASKED_QUERY[1]];
+pub(crate) const INVOKE_QUERY: &[&str] =
+    &["version", "state", "topic", ASKED_QUERY[0], ASKED_QUERY[1]];
 
 /// Hands events to a version of a function; answers what they would lead to.
 pub(crate) async fn invoke(
@@ -32,9 +33,14 @@ pub(crate) async fn invoke(
         )?
         .unwrap_or(KeepState::Keep);
     let manifest = found(&app, &name, app.processor.manifest(&name))?;
-    let topic = app.topic(manifest.inputs[0].topic.as_str())?;
+    let named = params.get("topic");
+    // One that the function doesn't read is refused where its inputs are known.
+    let mut inputs = manifest.inputs.iter().map(|input| input.topic.as_str());
+    let read = inputs.find(|topic| named.is_none_or(|named| named == *topic));
+    let topic = app.topic(read.unwrap_or(manifest.inputs[0].topic.as_str()))?;
     let (rows, body) = asked(&app, &topic, &params, request).await?;
-    let invoked = app.processor.invoke(&name, version, state, rows).await;
+    let invoking = app.processor.invoke(&name, version, state, rows, named);
+    let invoked = invoking.await;
     let invoked = found(&app, &name, invoked)?;
     drop(body);
     Ok(json_text_answer(

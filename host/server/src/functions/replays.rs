@@ -156,6 +156,7 @@ fn result(outcome: &Outcome) -> Value {
 fn diff(diff: &Diff) -> Value {
     let examples = diff.examples.iter().map(|example| {
         json!({
+            "topic": example.topic,
             "partition": example.partition,
             "offset": example.offset,
             "key": text(example.key.as_deref()),

@@ -69,7 +69,7 @@ fn plan(plan: &Plan) -> Value {
         .iter()
         .map(|change| json!({"what": change.what, "before": change.before, "after": change.after}));
     let start = plan.start.iter().map(
-        |start| json!({"partition": start.partition, "offset": start.offset, "end": start.end}),
+        |start| json!({"topic": start.topic, "partition": start.partition, "offset": start.offset, "end": start.end}),
     );
     json!({
         "from": plan.from,

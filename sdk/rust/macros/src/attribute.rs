@@ -5,11 +5,12 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Ident, LitStr, Path, Token, parenthesized};
 
-const KNOWN: &str = "input, output, outputs(…), name, start, key, ttl(…), on_timer";
+const KNOWN: &str = "input, inputs(…), output, outputs(…), name, start, key, ttl(…), on_timer";
 
 /// What the attribute says, checked as far as that goes without the function.
 pub(crate) struct Settings {
-    pub(crate) input: LitStr,
+    /// At least one.
+    pub(crate) inputs: Vec<LitStr>,
     pub(crate) outputs: Outputs,
     pub(crate) name: Option<LitStr>,
     pub(crate) start: Option<LitStr>,
@@ -40,6 +41,7 @@ pub(crate) enum Outputs {
 
 enum Setting {
     Text(Ident, LitStr),
+    Inputs(Ident, Vec<LitStr>),
     Outputs(Ident, Vec<(Ident, LitStr)>),
     Ttls(Ident, Vec<(Ident, LitStr)>),
     OnTimer(Ident, Path),
@@ -50,6 +52,16 @@ impl Parse for Setting {
         let key: Ident = input
             .parse()
             .map_err(|error| syn::Error::new(error.span(), format!("expected one of {KNOWN}")))?;
+        if key == "inputs" {
+            if !input.peek(syn::token::Paren) {
+                let right = "write inputs(\"orders\", \"payments\")";
+                return Err(syn::Error::new(key.span(), right));
+            }
+            let inner;
+            parenthesized!(inner in input);
+            let topics = Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)?;
+            return Ok(Self::Inputs(key, topics.into_iter().collect()));
+        }
         if key == "outputs" || key == "ttl" {
             if !input.peek(syn::token::Paren) {
                 let right = if key == "ttl" {
@@ -115,7 +127,7 @@ impl Parse for Named {
 impl Parse for Settings {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let given = Punctuated::<Setting, Token![,]>::parse_terminated(input)?;
-        let (mut topic, mut name, mut start, mut key) = (None, None, None, None);
+        let (mut topics, mut name, mut start, mut key) = (None, None, None, None);
         let mut outputs = Outputs::None;
         let (mut ttls, mut on_timer) = (None, None);
         for setting in given {
@@ -137,9 +149,16 @@ impl Parse for Settings {
                     once(&at, matches!(outputs, Outputs::None))?;
                     outputs = Outputs::Only(value);
                 }
+                Setting::Inputs(at, named) => {
+                    once(&at, topics.is_none())?;
+                    topics = Some(named);
+                }
+                Setting::Text(at, value) if at == "input" => {
+                    once(&at, topics.is_none())?;
+                    topics = Some(vec![value]);
+                }
                 Setting::Text(at, value) => {
                     let place = match at.to_string().as_str() {
-                        "input" => &mut topic,
                         "name" => &mut name,
                         "start" => &mut start,
                         _ => &mut key,
@@ -149,14 +168,14 @@ impl Parse for Settings {
                 }
             }
         }
-        let input = topic.ok_or_else(|| {
+        let inputs = topics.filter(|topics| !topics.is_empty()).ok_or_else(|| {
             syn::Error::new(
                 Span::call_site(),
                 "say which topic the function reads: #[tidemill::function(input = \"flights\")]",
             )
         })?;
         let settings = Self {
-            input,
+            inputs,
             outputs,
             name,
             start,
@@ -216,7 +235,18 @@ fn once(at: &Ident, first: bool) -> syn::Result<()> {
 
 impl Settings {
     fn check(&self) -> syn::Result<()> {
-        check_name(&self.input)?;
+        for (at, topic) in self.inputs.iter().enumerate() {
+            check_name(topic)?;
+            if self.inputs[..at]
+                .iter()
+                .any(|other| other.value() == topic.value())
+            {
+                return Err(syn::Error::new(
+                    topic.span(),
+                    "this topic is an input already; each input is another topic",
+                ));
+            }
+        }
         self.name.as_ref().map_or(Ok(()), check_name)?;
         match &self.outputs {
             Outputs::None => {}

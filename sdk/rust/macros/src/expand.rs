@@ -28,7 +28,7 @@ pub(crate) fn expand(
             syn::LitStr::value,
         ),
         description: description(&function.attrs),
-        input: settings.input.value(),
+        inputs: settings.inputs.iter().map(syn::LitStr::value).collect(),
         start: settings.start.as_ref().map(syn::LitStr::value),
         key: settings.key.as_ref().map(syn::LitStr::value),
         outputs: outputs.collect(),
@@ -236,7 +236,7 @@ fn implementation(
 ) -> TokenStream {
     let Manifest {
         name: function_name,
-        input,
+        inputs,
         ..
     } = manifest;
     let key = manifest.key.as_ref().map_or_else(
@@ -261,7 +261,7 @@ fn implementation(
         struct __TidemillFunction;
         impl ::tidemill::Function for __TidemillFunction {
             const NAME: &'static str = #function_name;
-            const INPUT: &'static str = #input;
+            const INPUTS: &'static [&'static str] = &[#(#inputs),*];
             const KEY: ::core::option::Option<&'static str> = #key;
             const OUTPUTS: &'static [(&'static str, &'static str)] = &[#(#outputs),*];
             const SLOTS: &'static [::tidemill::Slot] = &[#(#slots),*];

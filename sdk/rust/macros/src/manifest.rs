@@ -6,7 +6,8 @@ use std::fmt::Write;
 pub(crate) struct Manifest {
     pub(crate) name: String,
     pub(crate) description: String,
-    pub(crate) input: String,
+    /// Topics, in order.
+    pub(crate) inputs: Vec<String>,
     pub(crate) start: Option<String>,
     pub(crate) key: Option<String>,
     /// In order.
@@ -70,12 +71,17 @@ impl Manifest {
                 .collect(),
         );
         let slots_order = list(self.slots.iter().map(|slot| slot.name.as_str()).collect());
-        let mut input = format!("\"topic\":{}", quoted(&self.input));
-        for (name, value) in [("start", &self.start), ("key", &self.key)] {
-            if let Some(value) = value {
-                let _ = write!(input, ",\"{name}\":{}", quoted(value));
+        let input = |topic: &String| {
+            let mut input = format!("{{\"topic\":{}", quoted(topic));
+            for (name, value) in [("start", &self.start), ("key", &self.key)] {
+                if let Some(value) = value {
+                    let _ = write!(input, ",\"{name}\":{}", quoted(value));
+                }
             }
-        }
+            input.push('}');
+            input
+        };
+        let inputs: Vec<_> = self.inputs.iter().map(input).collect();
         let output = |output: &Output| {
             let format = if output.bytes {
                 ",\"format\":\"bytes\""
@@ -93,9 +99,10 @@ impl Manifest {
         let timers = if self.timers { ",\"timers\":true" } else { "" };
         format!(
             "{{\"function\":{{\"name\":{},\"description\":{},\"outputs_order\":{outputs_order},\"slots_order\":{slots_order}{timers}}},\
-             \"input\":[{{{input}}}],\"output\":{{{}}},\"state\":{{{}}}}}",
+             \"input\":[{}],\"output\":{{{}}},\"state\":{{{}}}}}",
             quoted(&self.name),
             quoted(&self.description),
+            inputs.join(","),
             outputs.join(","),
             slots.join(","),
         )

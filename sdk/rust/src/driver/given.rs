@@ -15,6 +15,7 @@ pub struct Given {
     value: Option<Vec<u8>>,
     headers: Vec<u8>,
     time: Option<Time>,
+    topic: Option<String>,
 }
 
 impl Given {
@@ -36,6 +37,7 @@ impl Given {
             value: Some(value.into()),
             headers: Vec::new(),
             time: None,
+            topic: None,
         }
     }
 
@@ -47,7 +49,20 @@ impl Given {
             value: None,
             headers: Vec::new(),
             time: None,
+            topic: None,
         }
+    }
+
+    /// Sends it to this one of the topics that the function reads; without one to the first.
+    #[must_use]
+    pub fn topic(mut self, topic: &str) -> Self {
+        self.topic = Some(topic.to_owned());
+        self
+    }
+
+    /// The topic it is for.
+    pub(super) fn to(&self) -> Option<&str> {
+        self.topic.as_deref()
     }
 
     /// Gives it a key; without one it is null.
@@ -85,10 +100,15 @@ impl Given {
         self
     }
 
-    /// The event as it lies in its topic; `pointer` says what to key it by instead of its own key. It is
-    /// received at its time, or at `received` if that is later.
-    pub(super) fn packed(&self, offset: u64, pointer: Option<&str>, received: i64) -> PackedEvent {
-        let age = i64::try_from(offset)
+    /// The event as it lies at an offset of its topic, as the `nth` of a test; `pointer` says what to key it by
+    /// instead of its own key. It is received at its time, or at `received` if that is later.
+    pub(super) fn packed(
+        &self,
+        (nth, offset): (u64, u64),
+        pointer: Option<&str>,
+        received: i64,
+    ) -> PackedEvent {
+        let age = i64::try_from(nth)
             .unwrap_or(i64::MAX / SECOND)
             .saturating_mul(SECOND);
         let time = self.time.map_or(START + age, Time::micros);
@@ -113,7 +133,8 @@ impl Given {
 /// What a test lets happen.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Event(Given),
+    /// An event of an input.
+    Event(usize, Given),
     /// Time goes on to here without an event.
     Time(i64),
 }

@@ -8,6 +8,7 @@ mod agree;
 #[cfg(test)]
 mod cases;
 mod given;
+mod inputs;
 mod model;
 mod run;
 #[cfg(test)]
@@ -41,7 +42,7 @@ pub struct Driver {
 #[derive(Clone, Copy)]
 struct Described {
     name: &'static str,
-    input: &'static str,
+    inputs: &'static [&'static str],
     key: Option<&'static str>,
     outputs: &'static [(&'static str, &'static str)],
     slots: &'static [Slot],
@@ -54,7 +55,7 @@ impl Driver {
     pub fn of<F: Function>(_function: impl FnOnce() -> F) -> Self {
         let function = Described {
             name: F::NAME,
-            input: F::INPUT,
+            inputs: F::INPUTS,
             key: F::KEY,
             outputs: F::OUTPUTS,
             slots: F::SLOTS,
@@ -100,9 +101,35 @@ impl Driver {
         self.send_event(Given::raw(written(&value)).key(key));
     }
 
+    /// Sends an event to one of the topics that the function reads; the others go to the first. Events are
+    /// handled in the order in which they are sent, whichever topics they go to.
+    ///
+    /// # Panics
+    /// When the function doesn't read the topic, or the value can't be written as JSON.
+    #[track_caller]
+    pub fn send_to(&mut self, topic: &str, key: impl AsRef<[u8]>, value: impl Serialize) {
+        self.send_event(Given::raw(written(&value)).key(key).topic(topic));
+    }
+
     /// Sends an event of any form.
+    ///
+    /// # Panics
+    /// When it is for a topic that the function doesn't read.
+    #[track_caller]
     pub fn send_event(&mut self, event: Given) {
-        self.steps.push(Step::Event(event));
+        let topics = self.function.inputs;
+        let input = match event.to() {
+            None => Some(0),
+            Some(topic) => topics.iter().position(|other| *other == topic),
+        };
+        let Some(input) = input else {
+            complain(&format!(
+                "`{}` doesn't read {:?}; it reads {topics:?}",
+                self.function.name,
+                event.to().unwrap_or_default()
+            ))
+        };
+        self.steps.push(Step::Event(input, event));
         self.done = None;
     }
 

@@ -2,6 +2,7 @@
 
 use super::Described;
 use super::given::{DeadLetter, Raw, START, Step};
+use super::inputs::Inputs;
 use super::model::{self, Model};
 use crate::abi::{
     Clock, Extras, HeaderBytes, PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack_with,
@@ -75,7 +76,7 @@ pub(super) fn below(state: &mut u64, bound: usize) -> usize {
 #[derive(Clone)]
 struct Settings {
     config: String,
-    topic: String,
+    topics: &'static [&'static str],
     committed: Rc<RefCell<Model>>,
 }
 
@@ -84,8 +85,9 @@ impl Surroundings for Settings {
         self.config.clone()
     }
 
-    fn input_topic(&self, _input: u32) -> String {
-        self.topic.clone()
+    fn input_topic(&self, input: u32) -> String {
+        let topic = self.topics.get(input as usize).copied();
+        topic.unwrap_or_default().to_owned()
     }
 
     fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8> {
@@ -117,7 +119,7 @@ pub(super) fn run(
 ) -> Result<Run, String> {
     let settings = Settings {
         config: config.to_owned(),
-        topic: function.input.to_owned(),
+        topics: function.inputs,
         committed: Rc::new(RefCell::new(Model::new())),
     };
     let mut host = Host {
@@ -136,22 +138,26 @@ pub(super) fn run(
             stopped: None,
             logs: Vec::new(),
         },
+        inputs: Inputs::new(function.inputs.len()),
         attempt: 0,
         most: BATCH,
         batches: 0,
     };
     let mut at = 0;
-    let (mut offset, mut received) = (0, START);
+    let (mut nth, mut received) = (0, START);
+    let mut offsets = vec![0; function.inputs.len()];
     while at < steps.len() && host.run.stopped.is_none() {
-        let mut events = Vec::new();
-        while let Some(Step::Event(given)) = steps.get(at) {
-            let event = given.packed(offset, function.key, received);
+        let (mut events, mut inputs) = (Vec::new(), Vec::new());
+        while let Some(Step::Event(input, given)) = steps.get(at) {
+            let place = (nth, offsets[*input]);
+            let event = given.packed(place, function.key, received);
             received = event.ingest_time.saturating_add(1);
-            offset += 1;
+            (nth, offsets[*input]) = (nth + 1, offsets[*input] + 1);
             events.push(event);
+            inputs.push(*input);
             at += 1;
         }
-        host.events(&events)?;
+        host.events(&events, &inputs)?;
         while let Some(Step::Time(time)) = steps.get(at) {
             received = received.max(*time);
             host.time(*time)?;
@@ -170,6 +176,7 @@ struct Host<'h> {
     settings: Settings,
     instance: Instance,
     run: Run,
+    inputs: Inputs,
     /// Earlier tries of what is in front.
     attempt: u32,
     /// Most events of the next batch.
@@ -178,50 +185,60 @@ struct Host<'h> {
 }
 
 impl Host<'_> {
-    /// Events, one batch after the other.
-    fn events(&mut self, events: &[PackedEvent]) -> Result<(), String> {
+    /// Events, each of an input, one batch after the other.
+    fn events(&mut self, events: &[PackedEvent], inputs: &[usize]) -> Result<(), String> {
         let first = self.run.outcomes.len();
         while self.run.stopped.is_none() {
-            let rest = &events[self.run.outcomes.len() - first..];
-            let Some(event) = rest.first() else {
+            let at = self.run.outcomes.len() - first;
+            let Some(event) = events.get(at) else {
                 break;
             };
+            // A batch has events of one input.
+            let input = inputs[at];
+            let same = inputs[at..].iter().take_while(|of| **of == input).count();
+            let rest = &events[at..at + same];
             if self.attempt == 0 {
                 self.fire(event.ingest_time)?;
             }
             if self.keyless(event) {
-                self.pass(event);
+                self.pass(event, input);
                 self.run
                     .outcomes
                     .push((Outcome::Skipped, "the event has no key".to_owned()));
                 continue;
             }
-            let (batch, clock) = self.batch(rest);
+            let (batch, clock) = self.batch(rest, input);
             let extras = Extras {
                 clock,
                 ..Extras::default()
             };
-            self.call(batch, extras, None)?;
+            self.call(batch, extras, None, input)?;
         }
         self.fire(self.run.model.processing)
     }
 
     /// The next events that can be handled together, and the watermarks at their turns.
-    fn batch<'e>(&mut self, rest: &'e [PackedEvent]) -> (&'e [PackedEvent], Vec<i64>) {
+    fn batch<'e>(
+        &mut self,
+        rest: &'e [PackedEvent],
+        input: usize,
+    ) -> (&'e [PackedEvent], Vec<i64>) {
         let size = match self.attempt {
             0 => self.plan.sizes.next().min(self.most),
             _ => 1,
         };
         let mut clock: Vec<i64> = Vec::new();
-        let mut watermark = self.run.model.watermark;
+        let (mut watermark, mut inputs) = (self.run.model.watermark, self.inputs.clone());
         for event in rest.iter().take(size) {
+            watermark = watermark.max(inputs.reached(event.ingest_time));
             let due = self.run.model.is_due(Clock::Event, watermark)
                 || self.run.model.is_due(Clock::Processing, event.ingest_time);
             if self.keyless(event) || (due && !clock.is_empty()) {
                 break;
             }
             clock.push(watermark);
-            watermark = watermark.max(event.time.saturating_sub(self.disorder + 1));
+            inputs.observe(input, self.watermark_of(event), event.ingest_time);
+            watermark = watermark.max(inputs.reached(event.ingest_time));
         }
         (&rest[..clock.len()], clock)
     }
@@ -236,6 +253,8 @@ impl Host<'_> {
     fn fire(&mut self, processing: i64) -> Result<(), String> {
         let processing = self.run.model.processing.max(processing);
         self.run.model.processing = processing;
+        let reached = self.inputs.reached(processing);
+        self.run.model.watermark = self.run.model.watermark.max(reached);
         while self.run.stopped.is_none() && self.function.timers {
             let size = match self.attempt {
                 0 => self.plan.sizes.next().min(self.most),
@@ -251,7 +270,7 @@ impl Host<'_> {
                 clock: vec![self.run.model.watermark; rows.len()],
                 ..Extras::default()
             };
-            self.call(&rows, extras, Some(time))?;
+            self.call(&rows, extras, Some(time), 0)?;
         }
         Ok(())
     }
@@ -262,6 +281,7 @@ impl Host<'_> {
         rows: &[PackedEvent],
         extras: Extras<'_>,
         timers: Option<Clock>,
+        input: usize,
     ) -> Result<(), String> {
         let ttls = model::ttls(self.function.slots);
         let clock = extras.clock;
@@ -282,11 +302,14 @@ impl Host<'_> {
             &extras,
         );
         let call = Call {
-            input: 0,
+            input: u32::try_from(input).unwrap_or_default(),
             partition: 0,
             attempt: self.attempt,
             watermark: self.run.model.watermark,
-            seed: self.seed ^ if timers.is_some() { TIMER_SEED } else { 0 },
+            // Events of one offset of two inputs draw other numbers.
+            seed: self.seed
+                ^ if timers.is_some() { TIMER_SEED } else { 0 }
+                ^ (input as u64).rotate_left(32),
         };
         log::keep_lines();
         let answer = (self.function.on_batch)(&self.instance, call, &packed);
@@ -305,7 +328,7 @@ impl Host<'_> {
             Ok(answer) => {
                 self.most = BATCH;
                 let reply = Reply::parse(&answer, rows.len())?;
-                self.apply(&reply, rows, &clock, timers.is_some())
+                self.apply(&reply, rows, &clock, timers.is_some(), input)
             }
             // The whole call failed: halve the batch until the culprit stands alone.
             Err(why) => {
@@ -313,8 +336,13 @@ impl Host<'_> {
                 if rows.len() > 1 {
                     self.most = rows.len() / 2;
                 } else {
-                    self.attempt =
-                        self.fail("trap", &why, self.attempt + 1, rows, timers.is_some());
+                    self.attempt = self.fail(
+                        "trap",
+                        &why,
+                        self.attempt + 1,
+                        (rows, input),
+                        timers.is_some(),
+                    );
                 }
                 Ok(())
             }
@@ -327,11 +355,18 @@ impl Host<'_> {
     }
 
     /// An event has its outcome: time is as far as it.
-    fn pass(&mut self, event: &PackedEvent) {
-        let watermark = event.time.saturating_sub(self.disorder + 1);
+    fn pass(&mut self, event: &PackedEvent, input: usize) {
+        let watermark = self.watermark_of(event);
+        self.inputs.observe(input, watermark, event.ingest_time);
+        let reached = self.inputs.reached(event.ingest_time);
         let model = &mut self.run.model;
-        model.watermark = model.watermark.max(watermark);
+        model.watermark = model.watermark.max(reached);
         model.processing = model.processing.max(event.ingest_time);
+    }
+
+    /// How far an event alone brings time.
+    fn watermark_of(&self, event: &PackedEvent) -> i64 {
+        event.time.saturating_sub(self.disorder + 1)
     }
 
     /// Commits what an answer says.
@@ -341,6 +376,7 @@ impl Host<'_> {
         rows: &[PackedEvent],
         clock: &[i64],
         timers: bool,
+        input: usize,
     ) -> Result<(), String> {
         let first = self.run.outcomes.len();
         let mut reasons = BTreeMap::new();
@@ -394,7 +430,7 @@ impl Host<'_> {
                 }
                 other => return Err(format!("unknown outcome {other}")),
             };
-            self.has_outcome(&rows[event], (outcome, reason), timers);
+            self.has_outcome(&rows[event], (outcome, reason), timers, input);
         }
         if !reply.outcomes.is_empty() {
             self.attempt = 0;
@@ -404,18 +440,24 @@ impl Host<'_> {
             None => self.attempt = 0,
             Some(ReplyStop::Timers) => {}
             Some(ReplyStop::Retry(why)) => {
-                self.attempt = self.fail("guest", why, self.attempt + 1, rest, timers);
+                self.attempt = self.fail("guest", why, self.attempt + 1, (rest, input), timers);
             }
             Some(ReplyStop::Fatal(why)) => self.run.stopped = Some(why.to_owned()),
         }
         Ok(())
     }
 
-    fn has_outcome(&mut self, row: &PackedEvent, outcome: (Outcome, String), timers: bool) {
+    fn has_outcome(
+        &mut self,
+        row: &PackedEvent,
+        outcome: (Outcome, String),
+        timers: bool,
+        input: usize,
+    ) {
         if timers {
             self.run.fired += 1;
         } else {
-            self.pass(row);
+            self.pass(row, input);
             self.run.outcomes.push(outcome);
         }
     }
@@ -426,7 +468,7 @@ impl Host<'_> {
         reason: &'static str,
         why: &str,
         attempts: u32,
-        rest: &[PackedEvent],
+        (rest, input): (&[PackedEvent], usize),
         timers: bool,
     ) -> u32 {
         let Some(row) = rest.first().filter(|_| attempts >= ATTEMPTS) else {
@@ -436,7 +478,7 @@ impl Host<'_> {
         if timers {
             self.run.model.timers.remove(&name(row));
         }
-        self.has_outcome(row, (Outcome::DeadLettered, why.to_owned()), timers);
+        self.has_outcome(row, (Outcome::DeadLettered, why.to_owned()), timers, input);
         0
     }
 

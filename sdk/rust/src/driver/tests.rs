@@ -234,3 +234,60 @@ fn the_manifest_says_what_the_signature_says() {
     let counted: Value = manifest(counts).parse().unwrap();
     assert_eq!(counted["function"]["name"], "counts");
 }
+
+/// What an order still owes: orders and payments meet by their key.
+#[tidemill::function(inputs("orders", "payments"), output = "owed", start = "earliest")]
+fn owed(
+    event: Event<i64>,
+    owes: State<i64>,
+    ctx: Context,
+    owed: Output<(String, u64, i64)>,
+) -> Result<()> {
+    let sign = if event.topic == "orders" { 1 } else { -1 };
+    let _ = ctx.random();
+    let owes = *owes.update(|owes| *owes += sign * event.value)?;
+    owed.emit(event.key, (event.topic.to_owned(), event.offset, owes))
+}
+
+#[test]
+fn events_of_several_topics_come_in_the_order_in_which_they_are_sent() {
+    use crate::Function;
+    fn manifest<F: Function>(_: impl FnOnce() -> F) -> &'static str {
+        F::MANIFEST
+    }
+    let mut t = Driver::of(owed);
+    t.send_to("payments", "a", 3);
+    t.send("a", 10);
+    t.send_to("orders", "b", 5);
+    t.send_event(Given::json(4).key("a").topic("payments"));
+    let told: Vec<_> = t.output::<(String, u64, i64)>("owed");
+    let told: Vec<_> = told
+        .iter()
+        .map(|e| {
+            (
+                e.key_str().unwrap(),
+                e.value.0.as_str(),
+                e.value.1,
+                e.value.2,
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("a", "payments", 0, -3),
+            ("a", "orders", 0, 7),
+            ("b", "orders", 1, 5),
+            ("a", "payments", 1, 3),
+        ]
+    );
+    assert!(manifest(owed).contains(
+        "\"input\":[{\"topic\":\"orders\",\"start\":\"earliest\"},{\"topic\":\"payments\",\"start\":\"earliest\"}]"
+    ));
+}
+
+#[test]
+#[should_panic(expected = "`owed` doesn't read \"refunds\"; it reads [\"orders\", \"payments\"]")]
+fn a_topic_that_is_not_read_is_told() {
+    Driver::of(owed).send_to("refunds", "a", 1);
+}
