@@ -22,7 +22,7 @@ pub(crate) struct Checked {
 /// Checks a deployment against what exists; `before` is the function's record so far.
 ///
 /// # Errors
-/// `invalid-manifest`, `unknown-topic`, `cycle`, `topic-exists`, `invalid-component`.
+/// `invalid-manifest`, `not-granted`, `unknown-topic`, `cycle`, `topic-exists`, `invalid-component`.
 pub(crate) async fn check(
     inner: &Inner,
     component: &Component,
@@ -31,6 +31,7 @@ pub(crate) async fn check(
     state: KeepState,
 ) -> Result<Checked> {
     inner.settings.maxima.check(manifest)?;
+    inner.settings.grants.check(manifest, component.imports())?;
     let input = input(inner, manifest)?;
     own_topics(inner, manifest, before)?;
     same_key(manifest, before)?;

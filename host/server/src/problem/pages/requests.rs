@@ -288,8 +288,8 @@ pub(super) const PAGES: &[Page] = &[
         409,
         "replay-impossible",
         "replay impossible",
-        "What the function did can't be done again, because its beginning isn't known or what it read is gone.",
-        "Verify what comes after a deployment with state=reset, or keep the input longer.",
+        "What the function did can't be done again, because its beginning isn't known, what it read is gone, or it has grants, so that it depended on more than its events.",
+        "Verify what comes after a deployment with state=reset, or keep the input longer. A version with grants can't be replayed.",
     ),
     page_of(
         409,
@@ -374,6 +374,20 @@ pub(super) const PAGES: &[Page] = &[
         "start refused",
         "The function can't start there: it has read already and remembers what it read, or there is no position to keep.",
         "Leave start out to go on where it stands, or add state=reset to begin anew.",
+    ),
+    page_of(
+        422,
+        "not-granted",
+        "not granted",
+        "The function asks for a secret, or to call the outside, and this host doesn't grant it.",
+        "Take it out of the manifest's [grants], or let the host's operator grant it: [grants] in tidemill.toml.",
+    ),
+    page_of(
+        409,
+        "not-deterministic",
+        "not deterministic",
+        "A version with grants depends on more than its events, so that it can't run beside another one and be compared.",
+        "Deploy it under another name, on a topic of its own.",
     ),
     page_of(
         422,
