@@ -86,7 +86,9 @@ async fn redirects_are_answers() {
 async fn failures_are_told_apart() {
     let large = b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n";
     let large: &'static [u8] = Box::leak([&large[..], &[b'x'; 2000]].concat().into_boxed_slice());
-    let (url, _came) = server(vec![large, b"", b"no HTTP\r\n\r\n"]);
+    let (url, _came) = server(vec![large, b"no HTTP\r\n\r\n"]);
+    let (silent, _came) = server(vec![b""]);
+    let silent = request("GET", &format!("{silent}/x?token=hush"), b"");
     let outside = outside();
     let asked = request("GET", &format!("{url}/x?token=hush"), b"");
     let brief = (Duration::from_millis(50), USUAL.1);
@@ -97,7 +99,7 @@ async fn failures_are_told_apart() {
     let nobody = request("GET", &format!("http://{closed}/"), b"");
     for (request, bounds, kind) in [
         (&asked, USUAL, CallErrorKind::TooLarge),
-        (&asked, brief, CallErrorKind::Timeout),
+        (&silent, brief, CallErrorKind::Timeout),
         (&asked, USUAL, CallErrorKind::Broken),
         (&nobody, USUAL, CallErrorKind::Connect),
     ] {

@@ -9,6 +9,7 @@ mod agree;
 mod cases;
 mod given;
 mod model;
+mod outside;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,9 @@ pub use given::{DeadLetter, Emitted, Given, PendingTimer};
 
 use crate::guest::{OnBatch, on_batch};
 use crate::map_key::MapKey;
-use crate::{Function, LogLine, Slot, Time};
+use crate::{Function, HttpAnswer, HttpError, HttpRequest, LogLine, Slot, Time};
 use given::Step;
+use outside::Outside;
 use run::{Outcome, Run};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,6 +36,7 @@ pub struct Driver {
     steps: Vec<Step>,
     disorder: i64,
     seed: u64,
+    outside: Outside,
     done: Option<Run>,
 }
 
@@ -67,6 +70,7 @@ impl Driver {
             steps: Vec::new(),
             disorder: 300_000_000,
             seed: 0,
+            outside: Outside::default(),
             done: None,
         }
     }
@@ -81,6 +85,35 @@ impl Driver {
         self.config = written(&config);
         self.done = None;
         self
+    }
+
+    /// Gives the function a secret.
+    #[must_use]
+    pub fn with_secret(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref().to_vec();
+        self.outside.secrets.insert(name.to_owned(), value);
+        self.done = None;
+        self
+    }
+
+    /// Answers the function's calls. As on a host, an outcome is on record until its event has its fate, so that the
+    /// same call isn't made twice; one without an answer, or with a status such as 503, is made again once the
+    /// event has failed with it. The number says how often it was made before. The answer should depend on nothing
+    /// else, for each of the three runs makes its calls.
+    #[must_use]
+    pub fn with_http(
+        mut self,
+        answer: impl Fn(&HttpRequest, u32) -> std::result::Result<HttpAnswer, HttpError> + 'static,
+    ) -> Self {
+        self.outside.answering = Some(std::rc::Rc::new(answer));
+        self.done = None;
+        self
+    }
+
+    /// The calls that were made while the events went through one by one, in order.
+    #[track_caller]
+    pub fn calls(&mut self) -> Vec<HttpRequest> {
+        self.results().calls.clone()
     }
 
     /// Seeds the function's random numbers, the place of the crash and the sizes of batches.
@@ -260,6 +293,7 @@ impl Driver {
                 &self.steps,
                 self.disorder,
                 self.seed,
+                &self.outside,
             ) {
                 Ok(run) => self.done = Some(run),
                 Err(why) => complain(&why),

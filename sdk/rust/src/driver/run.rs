@@ -3,11 +3,12 @@
 use super::Described;
 use super::given::{DeadLetter, Raw, START, Step};
 use super::model::{self, Model};
+use super::outside::{Course, Outside};
 use crate::abi::{
     Clock, Extras, HeaderBytes, PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack_with,
 };
 use crate::guest::{Call, Instance, MapPage, Surroundings};
-use crate::{LogLine, log};
+use crate::{HttpAnswer, HttpError, HttpRequest, LogLine, log};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -40,6 +41,8 @@ pub(super) struct Run {
     pub(super) dead_letters: Vec<DeadLetter>,
     pub(super) stopped: Option<String>,
     pub(super) logs: Vec<LogLine>,
+    /// Calls to the outside that were made.
+    pub(super) calls: Vec<HttpRequest>,
 }
 
 /// Where batches end and where the process dies.
@@ -77,6 +80,7 @@ struct Settings {
     config: String,
     topic: String,
     committed: Rc<RefCell<Model>>,
+    course: Rc<RefCell<Course>>,
 }
 
 impl Surroundings for Settings {
@@ -94,6 +98,14 @@ impl Surroundings for Settings {
 
     fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8> {
         self.committed.borrow().map_scan(slot, key, page)
+    }
+
+    fn secret(&self, name: &str) -> Result<Vec<u8>, String> {
+        self.course.borrow().secret(name)
+    }
+
+    fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError> {
+        self.course.borrow_mut().http(event, request)
     }
 }
 
@@ -113,12 +125,14 @@ pub(super) fn run(
     steps: &[Step],
     disorder: i64,
     seed: u64,
+    outside: &Outside,
     plan: Plan,
 ) -> Result<Run, String> {
     let settings = Settings {
         config: config.to_owned(),
         topic: function.input.to_owned(),
         committed: Rc::new(RefCell::new(Model::new())),
+        course: Course::new(outside.clone()),
     };
     let mut host = Host {
         function,
@@ -135,6 +149,7 @@ pub(super) fn run(
             dead_letters: Vec::new(),
             stopped: None,
             logs: Vec::new(),
+            calls: Vec::new(),
         },
         attempt: 0,
         most: BATCH,
@@ -158,6 +173,7 @@ pub(super) fn run(
             at += 1;
         }
     }
+    host.run.calls = host.settings.course.borrow().made();
     Ok(host.run)
 }
 
@@ -288,6 +304,11 @@ impl Host<'_> {
             watermark: self.run.model.watermark,
             seed: self.seed ^ if timers.is_some() { TIMER_SEED } else { 0 },
         };
+        let offsets = rows.iter().map(|row| row.offset).collect();
+        self.settings
+            .course
+            .borrow_mut()
+            .begin(timers.is_some(), offsets, self.attempt);
         log::keep_lines();
         let answer = (self.function.on_batch)(&self.instance, call, &packed);
         let first = u32::try_from(self.run.outcomes.len()).unwrap_or(u32::MAX);
@@ -296,6 +317,9 @@ impl Host<'_> {
             event: line.event.saturating_add(first),
             ..line
         }));
+        if let Some(fault) = self.settings.course.borrow().fault() {
+            return Err(fault);
+        }
         self.batches += 1;
         if self.plan.crash == Some(self.batches - 1) {
             self.instance = self.settings.instance();
@@ -412,6 +436,8 @@ impl Host<'_> {
     }
 
     fn has_outcome(&mut self, row: &PackedEvent, outcome: (Outcome, String), timers: bool) {
+        let course = &self.settings.course;
+        course.borrow_mut().forget(timers, row.offset);
         if timers {
             self.run.fired += 1;
         } else {

@@ -383,6 +383,20 @@ pub(super) const PAGES: &[Page] = &[
         "Take it out of the manifest's [grants], or let the host's operator grant it: [grants] in tidemill.toml.",
     ),
     page_of(
+        422,
+        "invalid-reach",
+        "address not understood",
+        "What a function is to call isn't written as an address that can be called.",
+        "Write scheme, host and the beginning of the path, as in https://api.example.com/v1/.",
+    ),
+    page_of(
+        503,
+        "secret-unavailable",
+        "secret unavailable",
+        "A secret that was granted can't be read by the host now.",
+        "Put it into its file in the folder of grants.secrets, readable by its owner alone (mode 600).",
+    ),
+    page_of(
         409,
         "not-deterministic",
         "not deterministic",
