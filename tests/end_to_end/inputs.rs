@@ -77,7 +77,7 @@ fn check(host: &Host, report: &Value) {
     for topic in TOPICS {
         for event in host.events(topic) {
             let place = (
-                topic,
+                topic.to_owned(),
                 event["partition"].as_u64().unwrap(),
                 event["offset"].as_u64().unwrap(),
             );
@@ -97,7 +97,7 @@ fn check(host: &Host, report: &Value) {
             value["partition"].as_u64().unwrap(),
             value["offset"].as_u64().unwrap(),
         );
-        let amount = amounts.remove(&(topic, partition, offset));
+        let amount = amounts.remove(&(topic.to_owned(), partition, offset));
         let amount = amount.unwrap_or_else(|| panic!("{event} is there twice, or of no event"));
         let before = last.insert((key.clone(), topic.to_owned()), offset);
         assert!(

@@ -9,6 +9,7 @@
 
 mod archive;
 mod bank;
+mod calls;
 mod cases;
 mod crash;
 mod demo;

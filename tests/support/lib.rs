@@ -9,6 +9,8 @@
 mod duckdb;
 mod host;
 mod kill;
+#[path = "../guests/outside.rs"]
+mod outside;
 mod program;
 mod python;
 mod s3;
@@ -16,5 +18,6 @@ mod s3;
 pub use duckdb::duckdb;
 pub use host::{Host, Settings};
 pub use kill::{Moments, Writer, kill_under_load};
+pub use outside::{Came, Outside, Reply};
 pub use program::{cargo, component, program, repository, without_package};
 pub use s3::S3;

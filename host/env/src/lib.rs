@@ -1,4 +1,5 @@
-//! The one door to what is not pure: clock, randomness, local files, object storage, metrics.
+//! The one door to what is not pure: clock, randomness, local files, object storage, HTTP to the outside,
+//! secrets, metrics.
 //!
 //! Nothing else in the host touches these (clippy's `disallowed-methods` refuses it), so that the
 //! whole engine can run on a simulated disk and bucket from one seed (feature `sim`).
@@ -11,12 +12,15 @@ pub mod files;
 mod memory;
 pub mod metrics;
 pub mod objects;
+pub mod outside;
 mod random;
 mod recent;
+mod secrets;
 
 pub use background::{Urgency, in_background};
 pub use clock::Clock;
 pub use memory::machine_memory;
 pub use random::Random;
 pub use recent::Recent;
+pub use secrets::SecretFolder;
 pub use tokio_util::sync::CancellationToken as Shutdown;

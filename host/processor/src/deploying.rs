@@ -8,6 +8,7 @@ mod plan;
 pub(crate) mod starting;
 mod topics;
 
+use crate::calls::SEED;
 use crate::deployment::Deployment;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
@@ -285,6 +286,10 @@ async fn commit(
     draft.entry(&Record::key(&deployment.name), Some(&record.encode()?));
     if before.is_none() {
         draft.entry(NEXT, Some((record.id + 1).to_string().as_bytes()));
+    }
+    if !deployment.manifest.grants.http.is_empty() && inner.parts.log.entries(SEED).is_empty() {
+        let seed = inner.parts.random.nonce() + &inner.parts.random.nonce();
+        draft.entry(SEED, Some(seed.as_bytes()));
     }
     let first = starting.lay_out(inner, deployment, (record, before), &mut draft)?;
     let here: Vec<TopicId> = deployment.inputs.iter().map(|i| i.read().id).collect();

@@ -3,6 +3,7 @@
 
 use crate::dead_letter::{self, Letter, Reason};
 use crate::deployment::Deployment;
+use crate::mask::Mask;
 use crate::note::Note;
 use crate::parked::{self, Parked, ParkedChange};
 use crate::pending::Pending;
@@ -40,6 +41,8 @@ pub(crate) struct Run<'a> {
     pub(crate) timers: usize,
     /// Earlier tries of the first of them.
     pub(crate) attempt: u32,
+    /// Secrets that no reason may show.
+    pub(crate) mask: &'a Mask,
     /// Sent events that can't be accepted, with the reason, whatever they want.
     pub(crate) refused: BTreeMap<usize, String>,
 }
@@ -210,7 +213,8 @@ impl Desk<'_> {
                     } else {
                         1
                     };
-                    self.fate(&mut effects, pending, row, (outcome, reason, attempts))?;
+                    let reason = run.mask.text(reason);
+                    self.fate(&mut effects, pending, row, (outcome, &reason, attempts))?;
                 }
             }
         }

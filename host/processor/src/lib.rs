@@ -23,11 +23,14 @@ mod task;
 
 mod attempts;
 mod backoff;
+mod calls;
 mod cleaning;
 mod dead_letter;
 mod effects;
+mod grants;
 mod keys;
 mod letters;
+mod mask;
 mod merge;
 mod note;
 mod origin;
@@ -51,10 +54,11 @@ mod usage;
 
 pub use deploying::{Plan, PlanChange, PlanStart};
 pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
+pub use grants::HostGrants;
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
 pub use manifest::{
-    Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
-    Time,
+    Exhausted, Grants, HttpGrant, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind,
+    SlotSpec, Start, Time,
 };
 pub use maxima::Maxima;
 pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};

@@ -3,11 +3,13 @@
 mod fields;
 #[cfg(test)]
 mod fuzz;
+mod grants;
 mod merge;
 mod resolve;
 #[cfg(test)]
 mod tests;
 
+pub use grants::{Grants, HttpGrant};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_log::Format;
@@ -41,6 +43,8 @@ pub struct Manifest {
     pub limits: Limits,
     /// What happens on failure.
     pub retry: Retry,
+    /// What it asks for beyond its events.
+    pub grants: Grants,
     /// The function's own configuration, as JSON text of an object.
     pub config: String,
     /// The whole manifest as given (JSON), for `describe` and to tell whether it changed.

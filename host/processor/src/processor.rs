@@ -2,9 +2,11 @@
 
 mod inner;
 
+use crate::calls::Caller;
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topics, dead_letter_topic};
 use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
+use crate::grants::HostGrants;
 use crate::instances::Instances;
 use crate::letters::{self, Letters};
 use crate::measure::{FunctionMetrics, Seen};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub maxima: Maxima,
     /// How long compiling a component may take.
     pub compile_time: Duration,
+    /// What functions may be granted.
+    pub grants: HostGrants,
     /// Folder for the state of replays; what is in it goes at a start.
     pub replay_dir: PathBuf,
 }
@@ -57,6 +61,7 @@ impl Default for Settings {
             memory_bytes: ByteSize::mib(64),
             idle: Duration::from_secs(30),
             maxima: Maxima::default(),
+            grants: HostGrants::default(),
             compile_time: Duration::from_secs(60),
             replay_dir: PathBuf::from("tidemill-data/replay"),
         }
@@ -177,6 +182,7 @@ impl Processor {
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
+        let caller = Caller::new(settings.grants.clone(), clock.clone(), metrics)?;
         let seen = Seen::new(metrics);
         let metrics = FunctionMetrics::new(metrics);
         let parts = Parts {
@@ -191,6 +197,7 @@ impl Processor {
             pool,
             metrics,
             keeper: Arc::new(Keeper::new(settings.log_retention)),
+            caller: Some(Arc::new(caller)),
             aside: None,
             applying: RwLock::default(),
         };

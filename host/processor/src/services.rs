@@ -1,13 +1,21 @@
 //! What an instance may ask for during a call.
 
+use crate::calls::{self, Caller, Calling, Next, Owner, Recorded, SEED, SLOT, Wanted, key_of};
 use crate::deployment::Deployment;
-use crate::manifest::SlotKind;
+use crate::manifest::{Grants, SlotKind};
+use crate::mask::Mask;
+use crate::parked;
+use crate::parts::Parts;
 use crate::stored::{Opened, Slot, Slots, entry_key, entry_prefix};
 use std::ops::Bound;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemill_env::outside::{Answer, CallError, CallErrorKind, Request};
 use tidemill_state::{Scope, Store};
-use tidemill_types::{Error, limits};
-use tidemill_wasm::{HostServices, MapScan};
+use tidemill_types::{Error, FunctionName, limits};
+use tidemill_wasm::{
+    HostServices, HttpAnswer, HttpError, HttpErrorKind, HttpOutcome, HttpRequest, MapScan,
+};
 
 /// Answers for one task.
 pub(crate) struct Services {
@@ -18,13 +26,54 @@ pub(crate) struct Services {
     inputs: Vec<String>,
     /// Why state couldn't be read during the last call.
     unreadable: Mutex<Option<Error>>,
+    grants: Grants,
+    granted: Option<Granted>,
+    mask: Mask,
+    course: Mutex<Course>,
+}
+
+/// What functions with grants need.
+struct Granted {
+    name: FunctionName,
+    version: u32,
+    caller: Arc<Caller>,
+    owner: Owner,
+}
+
+/// How far an event has come with its calls.
+#[derive(Default)]
+struct Course {
+    calling: Option<Calling>,
+    /// Calls so far.
+    made: u16,
+    /// The call that has to be made first.
+    wanted: Option<Wanted>,
 }
 
 impl Services {
     /// For a task of a deployment.
-    pub(crate) fn new(deployment: &Deployment, partition: u32, state: Store) -> Self {
+    pub(crate) fn new(parts: &Parts, deployment: &Deployment, partition: u32) -> Self {
+        let grants = deployment.manifest.grants.clone();
+        let caller = parts.caller.as_ref().filter(|_| !grants.is_empty());
+        let granted = caller.map(|caller| Granted {
+            name: deployment.name.clone(),
+            version: deployment.version,
+            caller: Arc::clone(caller),
+            owner: Owner {
+                seed: parts
+                    .log
+                    .entries(SEED)
+                    .first()
+                    .map_or_else(Vec::new, |(_, seed)| seed.to_vec()),
+                function: deployment.function,
+            },
+        });
         Self {
-            state,
+            state: parts.state.clone(),
+            grants,
+            granted,
+            mask: Mask::default(),
+            course: Mutex::default(),
             scope: Scope {
                 function: deployment.function,
                 partition,
@@ -46,6 +95,38 @@ impl Services {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
+    }
+
+    /// An event is about to be handed over: its calls are counted from here.
+    pub(crate) fn begin(&self, calling: Option<Calling>) {
+        *self.course() = Course {
+            calling,
+            ..Course::default()
+        };
+    }
+
+    /// The call that the last invocation was given up for.
+    pub(crate) fn take_wanted(&self) -> Option<Wanted> {
+        self.course().wanted.take()
+    }
+
+    /// Secrets that the function was given.
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is on record of a call. May wait for the disk.
+    pub(crate) fn recorded(&self, scope: Scope, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            match self.state.get(scope, SLOT, key) {
+                Ok(found) => return Ok(found.map(|value| value.to_vec())),
+                Err(missing) => self.state.load(scope, &[missing])?,
+            }
+        }
     }
 
     fn unreadable(&self, error: Error) -> String {
@@ -141,6 +222,151 @@ impl HostServices for Services {
     fn input_topic(&self, input: u32) -> Option<&str> {
         let input = usize::try_from(input).ok()?;
         self.inputs.get(input).map(String::as_str)
+    }
+
+    fn secret(&self, name: &str) -> Result<Vec<u8>, String> {
+        let granted = self.granted().map_err(|denied| denied.message)?;
+        if !self.grants.secrets.iter().any(|known| known == name) {
+            return Err(format!(
+                "the function's manifest doesn't ask for secret {name:?}: add it to secrets under [grants]"
+            ));
+        }
+        let value = granted.caller.grants().secret(name);
+        let value = value.map_err(|error| error.detail)?;
+        self.mask.add(&value);
+        Ok(value)
+    }
+
+    fn http(&self, _event: u32, request: HttpRequest) -> Result<HttpOutcome, String> {
+        match self.asked(request) {
+            Ok((request, time)) => self.call(request, time).map(told),
+            Err(denied) => Ok(told(Err(denied))),
+        }
+    }
+}
+
+impl Services {
+    fn granted(&self) -> Result<&Granted, CallError> {
+        let Some(granted) = &self.granted else {
+            return Err(CallError::denied(
+                "nothing is granted here: the manifest has no [grants], or this is no run on live events",
+            ));
+        };
+        let host = granted.caller.grants();
+        match host.may_be_granted(granted.name.as_str()) {
+            true => Ok(granted),
+            false => Err(CallError::denied(
+                "this host grants nothing to the function any more (grants.functions)",
+            )),
+        }
+    }
+
+    /// What a guest asks for, if it may.
+    fn asked(&self, request: HttpRequest) -> Result<(Request, Duration), CallError> {
+        let HttpRequest {
+            method,
+            url,
+            headers,
+            body,
+            timeout_ms,
+        } = request;
+        let host = self.granted()?.caller.grants();
+        let request = Request::new(&method, &url, &headers, body)?;
+        let shown = request.shown();
+        let Some(grant) = self.grants.for_call(&request) else {
+            return Err(CallError::denied(format!(
+                "{shown}: the function's manifest doesn't ask for it: add it to [[grants.http]]"
+            )));
+        };
+        if !host.allows(&request) {
+            return Err(CallError::denied(format!(
+                "{shown}: this host lets no function call there any more (grants.http)"
+            )));
+        }
+        let most = host.request_bytes;
+        if request.size() > most.as_usize() {
+            return Err(CallError::denied(format!(
+                "{shown}: the request has {} bytes, {most} are allowed (grants.request_bytes)",
+                request.size()
+            )));
+        }
+        if self.course().made >= host.calls {
+            let most = host.calls;
+            return Err(CallError::denied(format!(
+                "{shown}: an event may make {most} calls (grants.calls)"
+            )));
+        }
+        let time = grant.timeout.min(host.timeout);
+        let own = Duration::from_millis(timeout_ms.into());
+        Ok((request, if timeout_ms == 0 { time } else { own.min(time) }))
+    }
+
+    /// What is on record of the event's next call; without a record the invocation is given up.
+    fn call(&self, request: Request, time: Duration) -> Result<calls::Outcome, String> {
+        let mut course = self.course();
+        let (Some(calling), Some(granted)) = (course.calling, &self.granted) else {
+            return Err("calls belong to an event; they are made while one is handled".into());
+        };
+        let number = course.made;
+        let digest = calls::digest(&request);
+        let found = self.record(calling, number)?;
+        let is_last = found.is_none() || self.record(calling, number + 1)?.is_none();
+        let asked = (digest, calling.failures, granted.version);
+        match calls::next(found, is_last, asked) {
+            Next::Known(outcome) => {
+                course.made += 1;
+                Ok(outcome)
+            }
+            Next::Differs => Err(format!(
+                "not deterministic: call {number} of this event is {} now and was another one on an earlier try; what an event asks for may depend on the event, its state and earlier answers only",
+                request.shown()
+            )),
+            Next::Make => {
+                course.wanted = Some(Wanted {
+                    key: calls::idempotency_key(&granted.owner, &calling, number),
+                    calling,
+                    number,
+                    request,
+                    digest,
+                    time,
+                });
+                Err("the call has to be made first".into())
+            }
+        }
+    }
+
+    fn record(&self, calling: Calling, number: u16) -> Result<Option<Recorded>, String> {
+        let key = key_of(calling.subject, number);
+        let stored = self
+            .recorded(parked::scope(self.scope), &key)
+            .map_err(|error| self.unreadable(error))?;
+        let read = stored.map(|stored| Recorded::of(&stored));
+        read.transpose().map_err(|error| error.to_string())
+    }
+}
+
+/// An outcome as the guest is told.
+fn told(outcome: calls::Outcome) -> HttpOutcome {
+    match outcome {
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        }) => Ok(HttpAnswer {
+            status,
+            headers,
+            body: body.to_vec(),
+        }),
+        Err(CallError { kind, message }) => Err(HttpError {
+            kind: match kind {
+                CallErrorKind::Denied => HttpErrorKind::Denied,
+                CallErrorKind::Connect => HttpErrorKind::Connect,
+                CallErrorKind::Timeout => HttpErrorKind::Timeout,
+                CallErrorKind::TooLarge => HttpErrorKind::TooLarge,
+                CallErrorKind::Broken => HttpErrorKind::Broken,
+            },
+            message,
+        }),
     }
 }
 

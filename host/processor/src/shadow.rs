@@ -24,13 +24,30 @@ use tidemill_log::{Draft, Position};
 use tidemill_state::Changes;
 use tidemill_types::{Error, ErrorKind, FunctionId, FunctionName, Result, TopicName};
 
+/// Refuses a version that calls the outside or reads secrets: it would do so for each event once more, and two
+/// such versions can't be compared.
+///
+/// # Errors
+/// `not-deterministic`.
+pub(crate) fn may_be(manifest: &Manifest) -> Result<()> {
+    if manifest.grants.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Conflict,
+        "not-deterministic",
+        "a version with grants can't run as a shadow: it would call the outside for each event once more, and what it is answered can't be compared; deploy it under another name, on a topic of its own",
+    ))
+}
+
 impl Processor {
     /// Runs a version beside the one in force: it begins where the function stands, with a copy of its
     /// state or without any, and what it emits goes to topics of its own. Durable when it returns. The
     /// function stands for as long as it takes to take hold of its state.
     ///
     /// # Errors
-    /// As [`Processor::deploy`]; `function-not-found` where there is nothing to run beside, `shadow-exists`.
+    /// As [`Processor::deploy`]; `function-not-found` where there is nothing to run beside,
+    /// `shadow-exists`, `not-deterministic`.
     pub async fn deploy_shadow(&self, deploy: Deploy) -> Result<Deployed> {
         let inner = self.inner.clone();
         // To its end, whoever stops waiting for it: it is several steps.

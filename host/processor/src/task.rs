@@ -8,6 +8,7 @@ mod firing;
 mod instance;
 mod invoke;
 mod keeping;
+mod outside;
 mod parking;
 mod repartition;
 mod skipped;
@@ -15,6 +16,7 @@ mod transaction;
 mod wanted;
 
 use crate::attempts::Next;
+use crate::calls;
 use crate::deployment::Deployment;
 use crate::effects::Desk;
 use crate::function_log::{FunctionLog, FunctionLogLine};
@@ -65,6 +67,8 @@ pub(crate) enum Slice {
     Instance(u32),
     /// State can't be read now: wait, then go on.
     Storage(Error),
+    /// The event has to be durable, then a call to the outside made: hand what it comes to to [`Task::heard`].
+    Call(Box<calls::Wanted>),
     /// Too much is in flight: wait for room.
     Room,
     /// Wait so long, then go on.
@@ -280,10 +284,13 @@ impl Task {
             return turn.slice();
         }
         let rows = self.before_timers(self.at_once(rows));
-        let rows = match &self.pending {
+        let mut rows = match &self.pending {
             Some(pending) if !rows.is_empty() => pending.of_one_input(rows),
             _ => rows,
         };
+        if self.calls_outside() {
+            rows.end = rows.end.min(rows.start + 1);
+        }
         if rows.is_empty() {
             return Some(self.wait_for_room());
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::{Objects, Patience};
 use tidemill_env::{Clock, Random};
-use tidemill_processor::{LogRetention, Maxima};
+use tidemill_processor::{HostGrants, LogRetention, Maxima};
 use tidemill_types::{ByteSize, Error, Result, limits};
 
 /// All settings of a host.
@@ -38,6 +38,8 @@ pub struct Config {
     pub state: State,
     /// Functions.
     pub functions: Functions,
+    /// What functions may be granted.
+    pub grants: HostGrants,
     /// What the host says about itself.
     pub telemetry: Telemetry,
 }
@@ -182,6 +184,7 @@ impl Default for Config {
                 maxima: Maxima::default(),
                 log_retention: LogRetention::default(),
             },
+            grants: HostGrants::default(),
             telemetry: Telemetry {
                 level: "info".into(),
                 format: LogFormat::Text,

@@ -112,6 +112,7 @@ impl Parts {
             idle: config.functions.idle,
             maxima: config.functions.maxima,
             compile_time: config.functions.compile_time,
+            grants: config.grants.clone(),
             replay_dir: config.dir.join("replay"),
         };
         let processor = Processor::open(

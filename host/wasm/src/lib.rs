@@ -22,6 +22,7 @@ mod golden;
 pub use batch::{BatchPacker, Clock, SlotTtl, StateCell};
 pub use commands::{Command, Commands, Emit, Outcome, Stop, Volume};
 pub use sandbox::{
-    Call, CallLimits, Component, Failure, FailureKind, HostServices, Instance, LogLevel, LogLine,
-    MapScan, NoLevel, Sandbox, Settings, Stateless,
+    Call, CallLimits, Component, Failure, FailureKind, HTTP, HostServices, HttpAnswer, HttpError,
+    HttpErrorKind, HttpOutcome, HttpRequest, Instance, LogLevel, LogLine, MapScan, NoLevel,
+    SECRETS, Sandbox, Settings, Stateless,
 };

@@ -6,10 +6,12 @@ mod check;
 mod engine;
 mod guest;
 mod instance;
+mod outside;
 mod wasi;
 
 pub use guest::{HostServices, LogLevel, LogLine, MapScan, NoLevel, Stateless};
 pub use instance::{Call, CallLimits, Failure, FailureKind, Instance};
+pub use outside::{HTTP, HttpAnswer, HttpError, HttpErrorKind, HttpOutcome, HttpRequest, SECRETS};
 
 use artefact::Artefact;
 use cache::Cache;

@@ -2,11 +2,11 @@
 
 use crate::guest::Running;
 use crate::log::{self, Level};
-use crate::{Result, Shared, Time};
+use crate::{Http, Result, Secret, Shared, Time};
 use serde::de::DeserializeOwned;
 use std::cell::Cell;
 
-/// The surroundings of one event. Everything in it is the same when the event is handled again. A function
+/// The surroundings of one event. Everything in it but a secret is the same when the event is handled again. A function
 /// over whole batches asks it inside `each`; outside, it speaks of the batch's first event.
 pub struct Context<'a> {
     running: &'a Running<'a>,
@@ -79,6 +79,21 @@ impl<'a> Context<'a> {
         } else {
             0
         }
+    }
+
+    /// The value of a secret now; the attribute names it, `secrets("stripe")`, and the host grants it. It is masked
+    /// in what the function logs and in its errors; what it emits or remembers is its own affair.
+    ///
+    /// # Errors
+    /// When it wasn't granted, or can't be read now: with `?` the event is tried again.
+    pub fn secret(&self, name: &str) -> Result<Secret> {
+        Secret::of(name, self.running.surroundings().secret(name))
+    }
+
+    /// Calls to the outside; the attribute says where to, `http("https://api.example.com/v1/")`, and the host grants
+    /// it.
+    pub fn http(&self) -> Http<'a> {
+        Http::new(self.running)
     }
 
     /// Writes a line to the function's log; [`crate::info!`] and its sisters do the same with formatting.

@@ -52,6 +52,7 @@ mod error;
 mod event;
 mod function;
 mod guest;
+mod http;
 #[doc(hidden)]
 pub mod log;
 mod map;
@@ -76,6 +77,7 @@ pub use function::covers;
 pub use function::{Function, Slot, TimerHandler};
 #[doc(hidden)]
 pub use guest::Running;
+pub use http::{Http, HttpAnswer, HttpCall, HttpError, HttpErrorKind, HttpRequest, Secret};
 pub use log::{Level, LogLine};
 pub use map::{MapIter, StateMap};
 pub use map_key::{AsMapKey, MapKey};
@@ -93,6 +95,6 @@ pub mod prelude {
         Time, Timer, Timers, Value, When, dead_letter, fatal, json, skip,
     };
     #[cfg(not(target_arch = "wasm32"))]
-    pub use crate::{Driver, Given};
+    pub use crate::{Driver, Given, HttpAnswer};
     pub use serde::{Deserialize, Serialize};
 }

@@ -48,6 +48,7 @@ pub(crate) async fn begin(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed
     let _admin = inner.admin.lock().await;
     let (of, live) = inner.existing(wanted.name.as_str())?;
     shadow::is_none(&of, Some(&live))?;
+    shadow::may_be(&wanted.manifest)?;
     let name = free(inner, &of, &wanted.manifest)?;
     let checked = (&wanted.component, &wanted.manifest);
     let checked = check::check(inner, checked.0, checked.1, Some(&live), wanted.state).await?;

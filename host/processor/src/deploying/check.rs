@@ -25,7 +25,7 @@ pub(crate) struct Checked {
 /// Checks a deployment against what exists; `before` is the function's record so far.
 ///
 /// # Errors
-/// `invalid-manifest`, `unknown-topic`, `cycle`, `topic-exists`, `invalid-component`.
+/// `invalid-manifest`, `not-granted`, `unknown-topic`, `cycle`, `topic-exists`, `invalid-component`.
 pub(crate) async fn check(
     inner: &Inner,
     component: &Component,
@@ -34,6 +34,7 @@ pub(crate) async fn check(
     state: KeepState,
 ) -> Result<Checked> {
     inner.settings.maxima.check(manifest)?;
+    inner.settings.grants.check(manifest, component.imports())?;
     let inputs = inputs(inner, manifest)?;
     let partitions = partitions(inner, manifest, &inputs)?;
     own_topics(inner, manifest, before)?;

@@ -1,6 +1,7 @@
 //! From a manifest's JSON to the checked [`Manifest`], every default filled in.
 
 use super::fields::{Table, refuse};
+use super::grants::grants;
 use super::{
     Exhausted, InputSpec, Limits, Manifest, Order, OutputSpec, Retry, SlotKind, SlotSpec, Start,
     Time,
@@ -11,8 +12,8 @@ use tidemill_log::Format;
 use tidemill_types::{ByteSize, FunctionName, Result, limits, parse_duration};
 use tidemill_wasm::Clock;
 
-const SECTIONS: [&str; 9] = [
-    "function", "input", "output", "state", "time", "batch", "limits", "retry", "config",
+const SECTIONS: [&str; 10] = [
+    "function", "input", "output", "state", "time", "batch", "limits", "retry", "grants", "config",
 ];
 const DAY: Duration = Duration::from_secs(86_400);
 const ZERO: Duration = Duration::ZERO;
@@ -42,6 +43,7 @@ pub(super) fn resolve(source: Value, name: &FunctionName) -> Result<Manifest> {
         batch_wait: batch.duration("wait", ZERO, ZERO..=Duration::from_secs(60))?,
         limits: bounds(&root)?,
         retry: retry(&root)?,
+        grants: grants(&root)?,
         config: config(&root)?,
         source,
     })

@@ -60,6 +60,7 @@ impl Run {
             pool: Pool::start(threads, live.clock.clone())?,
             metrics: FunctionMetrics::new(&unseen),
             keeper: Arc::clone(&live.keeper),
+            caller: None,
             aside: Some(Aside::default()),
             applying: RwLock::default(),
         };
@@ -168,6 +169,7 @@ impl Lane {
                     let room = self.run.parts.instances.room(pages).await?;
                     self.task()?.granted(room);
                 }
+                Slice::Call(_) => return Err(Error::internal("a replay was to call the outside")),
                 Slice::Storage(error) | Slice::Fault(error) => return Err(error),
             }
             self.run.parts.state.room().await;

@@ -10,7 +10,7 @@ use crate::version::{self, Version, Versions};
 use serde_json::Value;
 use std::sync::Arc;
 use tidemill_log::{Log, TimeOf, Topic};
-use tidemill_types::{Error, FunctionName, PartitionId, Result, Timestamp};
+use tidemill_types::{Error, ErrorKind, FunctionName, PartitionId, Result, Timestamp};
 
 /// A place in the history of a topic, on each of its partitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,13 +141,23 @@ impl Found {
     /// A component with a manifest, as a version of the function.
     ///
     /// # Errors
-    /// When its component or its topics are gone.
+    /// `replay-impossible` when it has grants; when its component or its topics are gone.
     pub(crate) async fn put_together(
         &self,
         inner: &Inner,
         (number, digest, manifest): (u32, &str, &Value),
     ) -> Result<Arc<Deployment>> {
         let resolved = Manifest::resolve(None, Some(manifest), &self.name)?;
+        if !resolved.grants.is_empty() {
+            let name = self.name.as_str();
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "replay-impossible",
+                format!(
+                    "version {number} of {name:?} has grants, so that what it did depended on more than its events; what it was answered isn't kept, and a replay neither calls the outside nor reads secrets"
+                ),
+            ));
+        }
         let mut record = Record {
             version: number,
             digest: digest.to_owned(),

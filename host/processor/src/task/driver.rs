@@ -5,6 +5,7 @@ use crate::parts::Parts;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
+use tidemill_env::outside::CallError;
 use tidemill_log::Follower;
 use tidemill_types::{Error, ErrorKind, FunctionId, PartitionId, Result};
 use tokio::sync::mpsc;
@@ -181,6 +182,14 @@ async fn wait(
                 task.granted(room);
             }
             Slice::Storage(error) => pause(parts, task, error).await?,
+            Slice::Call(wanted) => {
+                parts.settled().await?;
+                let outcome = match &parts.caller {
+                    Some(caller) => caller.make(task.function(), &wanted).await,
+                    None => Err(CallError::denied("a replay calls nobody")),
+                };
+                next = task.heard(&wanted, &outcome);
+            }
             Slice::Room => parts.log.room().await,
             Slice::Pause(pause) => parts.clock.sleep(pause).await,
             Slice::Stop(why) => return Err(End::Stands(why)),

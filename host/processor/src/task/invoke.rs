@@ -3,6 +3,7 @@
 use super::keeping::Full;
 use super::transaction::Then;
 use super::{Slice, Task, Wanted, parking};
+use crate::calls;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
 use crate::effects::Run;
@@ -10,6 +11,7 @@ use crate::function_log::FunctionLogLine;
 use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
 use crate::manifest::{SlotKind, Time};
+use crate::mask::Mask;
 use crate::note::Note;
 use crate::parked::Parked;
 use crate::parts::Parts;
@@ -65,7 +67,7 @@ pub(super) struct Guest {
 impl Guest {
     pub(super) fn new(parts: &Parts, deployment: &Deployment, partition: u32) -> Self {
         Self {
-            services: Arc::new(Services::new(deployment, partition, parts.state.clone())),
+            services: Arc::new(Services::new(parts, deployment, partition)),
             number: parts.instances.number(),
             instance: None,
             packer: BatchPacker::default(),
@@ -82,6 +84,16 @@ impl Guest {
             seeds: seeds(deployment, partition),
             told_keyless: false,
         }
+    }
+
+    /// Secrets that the function was given.
+    pub(super) fn mask(&self) -> &Mask {
+        self.services.mask()
+    }
+
+    /// What is on record of a call. May wait for the disk.
+    pub(super) fn recorded(&self, scope: Scope, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.services.recorded(scope, key)
     }
 
     /// Chooses the rows to send and numbers their keys. A function that keeps something by key gets no
@@ -282,6 +294,7 @@ impl Task {
                 None
             }
             Err(Called::Unreadable(error)) => Some(Slice::Storage(error)),
+            Err(Called::Outside(wanted)) => Some(Slice::Call(wanted)),
             Err(Called::Failed(cause)) => {
                 self.failed(rows, cause);
                 None
@@ -305,6 +318,15 @@ impl Task {
         let (granted, partition) = (self.grant(), self.partition());
         let watermark = self.watermark_of_call();
         let deployment = &self.deployment;
+        let row = self.guest.sent.first().copied();
+        let calling = match self.pending.as_ref().zip(row) {
+            Some((pending, row)) if self.calls_outside() => {
+                let calling = self.calling(pending, row, attempt);
+                Some(calling.map_err(Called::Unreadable)?)
+            }
+            _ => None,
+        };
+        self.guest.services.begin(calling);
         let instance = match &mut self.guest.instance {
             Some(instance) => instance,
             empty => {
@@ -343,6 +365,11 @@ impl Task {
             deployment.pages.fetch_max(used, Ordering::Relaxed);
             self.guest.instance = None;
         }
+        if let Some(wanted) = self.guest.services.take_wanted() {
+            // Whatever the guest made of it, it did without the answer.
+            self.guest.instance = None;
+            return Err(Called::Outside(Box::new(wanted)));
+        }
         if answer.is_err() {
             self.meter.restarted();
         }
@@ -355,7 +382,7 @@ impl Task {
         }
         answer.map_err(|failure| match self.guest.services.take_unreadable() {
             Some(error) => Called::Unreadable(error),
-            None => Called::Failed(failure.into()),
+            None => Called::Failed(self.masked(failure.into())),
         })
     }
 
@@ -396,13 +423,15 @@ impl Task {
             sizes: &self.guest.sizes,
             timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
+            mask: self.guest.mask(),
             refused: BTreeMap::new(),
         };
         let then = match commands.stopped() {
             // Timers that come first are found when the next row's turn comes.
             None | Some(Stop::Timers) => Then::Go,
-            Some(Stop::Retry(why)) => Then::Retry(Cause::guest(why)),
+            Some(Stop::Retry(why)) => Then::Retry(self.masked(Cause::guest(why))),
             Some(Stop::Fatal(why)) => {
+                let why = self.guest.mask().text(why);
                 let row = self.guest.sent.get(commands.processed()).copied();
                 Then::Stop(format!("{}: {why}", self.place(row.unwrap_or(rows.start))))
             }
@@ -469,7 +498,7 @@ impl Task {
                 partition,
                 offset,
                 key: FunctionLogLine::key_of(key),
-                message: line.message,
+                message: self.guest.mask().text(&line.message).into_owned(),
             },
         );
     }
@@ -492,6 +521,8 @@ enum Called {
     Unstartable(String),
     /// It needs more memory than it was granted.
     Short,
+    /// A call to the outside has to be made first.
+    Outside(Box<calls::Wanted>),
     /// State that it asked for can't be read now.
     Unreadable(Error),
     /// The call failed.

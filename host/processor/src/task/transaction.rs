@@ -1,5 +1,6 @@
 //! One transaction of a task: laid out, taken by the log, and what follows once it is.
 
+use super::outside::unreadable;
 use super::{Slice, Task};
 use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
@@ -55,6 +56,13 @@ impl Task {
         run: Range<usize>,
         then: Then,
     ) -> Option<Slice> {
+        let effects = match effects {
+            Ok(mut effects) => match self.forget_calls(&mut effects) {
+                Ok(()) => Ok(effects),
+                Err(error) => return Some(unreadable(error)),
+            },
+            refused => refused,
+        };
         let prepared = effects.and_then(|effects| self.lay_out(effects, then));
         match prepared {
             Ok(prepared) => {

@@ -12,9 +12,13 @@ mod component;
 #[path = "../../../../tests/guests/built.rs"]
 mod built;
 
+#[path = "../../../../tests/guests/outside.rs"]
+mod outside;
+
 mod bank;
 mod batches;
 mod by_key;
+mod calls;
 mod crash;
 mod delivery;
 mod deploys;

@@ -120,6 +120,21 @@ keys! {
         functions.log_retention.age, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.log_retention_bytes", "How much of them is kept.", functions.log_retention.bytes, bytes, quoted;
 
+    "grants.functions", "Functions that may be granted something, by name; \"*\": all. What isn't listed below is granted to nobody.",
+        grants.functions, list, |v: &Vec<String>| shown_list(v);
+    "grants.secrets", "Folder of the secrets that functions may be granted, a file for each, which only its owner may read; empty: there are none. A file is read whenever it is asked for.",
+        grants.secrets, |t: &str| Ok::<_, String>((!t.is_empty()).then(|| t.into())), |v: &Option<std::path::PathBuf>| quoted(v.as_deref().unwrap_or(std::path::Path::new("")).display());
+    "grants.http", "Where functions may be granted to call, with all that lies below, as in [\"https://api.example.com/v1/\"]; empty: nowhere.",
+        grants.http, parsed_list, |v: &Vec<tidemill_env::outside::Reach>| shown_list(v);
+    "grants.addresses", "Addresses and networks that may be called although they aren't public, as in [\"10.1.0.0/16\"].",
+        grants.addresses, parsed_list, |v: &Vec<tidemill_env::outside::Network>| shown_list(v);
+    "grants.timeout", "Longest time that a function may give a call (grants.http.timeout).", grants.timeout, pause, |v: &Duration| quoted(format_duration(*v));
+    "grants.request_bytes", "Most bytes of a call's request.", grants.request_bytes, call_bytes, quoted;
+    "grants.answer_bytes", "Most bytes of a call's answer, which is on record until its event has its fate.", grants.answer_bytes, call_bytes, quoted;
+    "grants.calls", "Most calls that one event may make.", grants.calls, some, u16::to_string;
+    "grants.concurrency", "Most calls at a time; more wait.", grants.concurrency, room, usize::to_string;
+    "grants.function_concurrency", "Most calls of one function at a time.", grants.function_concurrency, room, usize::to_string;
+
     "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
         telemetry.level, level, quoted;
     "telemetry.format", "How log lines look: text or json.", telemetry.format, format, show_format;
@@ -134,6 +149,60 @@ fn body_bytes(text: &str) -> Result<ByteSize, String> {
         ))
     } else {
         Ok(size)
+    }
+}
+
+/// `["a", "b"]`, or `a, b` as variables have it.
+fn list(text: &str) -> Result<Vec<String>, String> {
+    let wrong = || "write a list of texts, as in [\"one\", \"other\"]".to_owned();
+    if text.trim_start().starts_with('[') {
+        let table: toml::Table = format!("list = {text}").parse().map_err(|_| wrong())?;
+        let list = table.get("list").and_then(toml::Value::as_array);
+        let texts = list.into_iter().flatten().map(toml::Value::as_str);
+        let texts = texts.map(|text| text.map(str::to_owned).ok_or_else(wrong));
+        return texts.collect();
+    }
+    let parts = text.split(',').map(str::trim);
+    Ok(parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+fn parsed_list<T>(text: &str) -> Result<Vec<T>, String>
+where
+    T: std::str::FromStr<Err = tidemill_types::Error>,
+{
+    let parse = |text: String| text.parse().map_err(|wrong: T::Err| wrong.detail);
+    list(text)?.into_iter().map(parse).collect()
+}
+
+fn shown_list(list: &[impl std::fmt::Display]) -> String {
+    let texts = list
+        .iter()
+        .map(|item| toml::Value::String(item.to_string()));
+    toml::Value::Array(texts.collect()).to_string()
+}
+
+fn call_bytes(text: &str) -> Result<ByteSize, String> {
+    let most = ByteSize::mib(16);
+    match bytes(text)? {
+        size if size > most => Err(format!("a call may have {most} at most")),
+        size => Ok(size),
+    }
+}
+
+fn some(text: &str) -> Result<u16, String> {
+    match whole(text)? {
+        calls if (1..=1000).contains(&calls) => Ok(calls),
+        _ => Err("write a number from 1 to 1000".into()),
+    }
+}
+
+fn room(text: &str) -> Result<usize, String> {
+    match whole(text)? {
+        room if (1..=100_000).contains(&room) => Ok(room),
+        _ => Err("write a number from 1 to 100000".into()),
     }
 }
 

@@ -32,8 +32,14 @@ fn manifest(manifest: &Manifest) -> Map<String, Value> {
         .map(|slot| (slot.name.clone(), json!(slot.kind.as_str())))
         .collect();
     shown.insert("state".into(), slots.into());
-    // Nothing can be granted yet that would make a function depend on the outside.
-    shown.insert("deterministic".into(), json!(true));
+    let grants = &manifest.grants;
+    shown.insert("deterministic".into(), json!(grants.is_empty()));
+    if !grants.is_empty() {
+        let http = grants.http.iter().map(|grant| grant.allow.to_string());
+        let http: Vec<_> = http.collect();
+        let asked = json!({"secrets": grants.secrets, "http": http});
+        shown.insert("grants".into(), asked);
+    }
     shown
 }
 

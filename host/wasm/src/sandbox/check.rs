@@ -148,7 +148,7 @@ fn is_bytes(ty: &Type) -> bool {
 }
 
 fn check_import(name: &str) -> Result<()> {
-    if ["host", "types"]
+    if ["host", "types", "secrets", "http"]
         .iter()
         .any(|interface| *name == format!("{PACKAGE}{interface}{VERSION}"))
     {
@@ -161,11 +161,11 @@ fn check_import(name: &str) -> Result<()> {
         }
     } else if name.starts_with(PACKAGE) {
         format!(
-            "this host offers `{PACKAGE}host{VERSION}`; build the function with a `tidemill` crate of this host's version"
+            "this host offers `host`, `secrets` and `http` of {PACKAGE}…{VERSION}; build the function with a `tidemill` crate of this host's version"
         )
     } else {
         format!(
-            "a function may import `{PACKAGE}host{VERSION}` and nothing else but what a standard library needs of WASI"
+            "a function may import `{PACKAGE}host{VERSION}`, with a grant `secrets` and `http` beside it, and nothing else but what a standard library needs of WASI"
         )
     };
     Err(refuse("forbidden import", format_args!("`{name}`: {why}")))

@@ -1,6 +1,7 @@
 //! What the host holds for one instance and what the guest may ask of it.
 
 use super::engine::TABLE_ELEMENTS;
+use super::outside::{self, HttpError, HttpErrorKind, HttpOutcome, HttpRequest};
 use super::wasi::Surroundings;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -108,6 +109,20 @@ pub trait HostServices: Send + Sync {
     fn config(&self) -> &str;
     /// Topic of an input.
     fn input_topic(&self, input: u32) -> Option<&str>;
+    /// Value of a secret; the guest is told in words why there is none.
+    fn secret(&self, _name: &str) -> Result<Vec<u8>, String> {
+        Err("this function was granted no secrets".into())
+    }
+    /// What is on record of a call to the outside that an event makes.
+    ///
+    /// # Errors
+    /// In words, when nothing is on record yet, or something else: the call of the guest fails then.
+    fn http(&self, _event: u32, _request: HttpRequest) -> Result<HttpOutcome, String> {
+        Ok(Err(HttpError {
+            kind: HttpErrorKind::Denied,
+            message: "this function was granted no calls to the outside".into(),
+        }))
+    }
 }
 
 /// Services of a function that keeps nothing and isn't configured.
@@ -185,6 +200,7 @@ pub(super) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
     )?;
     host.func_wrap("map-get", map_get)?;
     host.func_wrap("map-scan", map_scan)?;
+    outside::link(&mut linker)?;
     Ok(linker)
 }
 

@@ -14,6 +14,7 @@ mod component;
 mod alike;
 mod cache;
 mod calls;
+mod grants;
 mod hostile;
 mod refused;
 mod rogue;

@@ -5,7 +5,8 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Ident, LitStr, Path, Token, parenthesized};
 
-const KNOWN: &str = "input, inputs(…), output, outputs(…), name, start, key, ttl(…), on_timer";
+const KNOWN: &str =
+    "input, inputs(…), output, outputs(…), name, start, key, ttl(…), on_timer, secrets(…), http(…)";
 
 /// What the attribute says, checked as far as that goes without the function.
 pub(crate) struct Settings {
@@ -19,6 +20,10 @@ pub(crate) struct Settings {
     pub(crate) ttls: Vec<Ttl>,
     /// The handler of timers.
     pub(crate) on_timer: Option<Path>,
+    /// Names of secrets.
+    pub(crate) secrets: Vec<LitStr>,
+    /// What it calls.
+    pub(crate) http: Vec<LitStr>,
 }
 
 /// How long the values of a slot last.
@@ -45,6 +50,8 @@ enum Setting {
     Outputs(Ident, Vec<(Ident, LitStr)>),
     Ttls(Ident, Vec<(Ident, LitStr)>),
     OnTimer(Ident, Path),
+    /// `secrets("name", …)` or `http("https://…", …)`.
+    Texts(Ident, Vec<LitStr>),
 }
 
 impl Parse for Setting {
@@ -80,6 +87,21 @@ impl Parse for Setting {
             } else {
                 Self::Outputs(key, named)
             });
+        }
+        if key == "secrets" || key == "http" {
+            let right = if key == "http" {
+                "write http(\"https://api.example.com/v1/\"), with what is called"
+            } else {
+                "write secrets(\"stripe\"), with the names of secrets"
+            };
+            if !input.peek(syn::token::Paren) {
+                return Err(syn::Error::new(key.span(), right));
+            }
+            let inner;
+            parenthesized!(inner in input);
+            let texts = Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)
+                .map_err(|error| syn::Error::new(error.span(), right))?;
+            return Ok(Self::Texts(key, texts.into_iter().collect()));
         }
         if key == "on_timer" {
             let path = input.parse::<Token![=]>().and_then(|_| input.parse());
@@ -130,6 +152,7 @@ impl Parse for Settings {
         let (mut topics, mut name, mut start, mut key) = (None, None, None, None);
         let mut outputs = Outputs::None;
         let (mut ttls, mut on_timer) = (None, None);
+        let (mut secrets, mut http) = (None, None);
         for setting in given {
             match setting {
                 Setting::Outputs(at, named) => {
@@ -140,6 +163,15 @@ impl Parse for Settings {
                     once(&at, ttls.is_none())?;
                     let read = named.into_iter().map(|(slot, text)| ttl(slot, &text));
                     ttls = Some(read.collect::<syn::Result<_>>()?);
+                }
+                Setting::Texts(at, texts) => {
+                    let place = if at == "http" {
+                        &mut http
+                    } else {
+                        &mut secrets
+                    };
+                    once(&at, place.is_none())?;
+                    *place = Some(texts);
                 }
                 Setting::OnTimer(at, path) => {
                     once(&at, on_timer.is_none())?;
@@ -182,6 +214,8 @@ impl Parse for Settings {
             key,
             ttls: ttls.unwrap_or_default(),
             on_timer,
+            secrets: secrets.unwrap_or_default(),
+            http: http.unwrap_or_default(),
         };
         settings.check()?;
         Ok(settings)
@@ -248,6 +282,17 @@ impl Settings {
             }
         }
         self.name.as_ref().map_or(Ok(()), check_name)?;
+        self.secrets.iter().try_for_each(check_name)?;
+        let called = |url: &&LitStr| {
+            let url = url.value();
+            !url.starts_with("https://") && !url.starts_with("http://")
+        };
+        if let Some(url) = self.http.iter().find(called) {
+            return Err(syn::Error::new(
+                url.span(),
+                "what is called is a URL, such as \"https://api.example.com/v1/\"",
+            ));
+        }
         match &self.outputs {
             Outputs::None => {}
             Outputs::Only(topic) => check_name(topic)?,

@@ -34,6 +34,8 @@ pub(crate) fn expand(
         outputs: outputs.collect(),
         slots: slots(settings, signature)?,
         timers: timers(settings, signature)?,
+        secrets: texts(&settings.secrets),
+        http: texts(&settings.http),
     };
     let (docs, others): (Vec<_>, Vec<_>) = function
         .attrs
@@ -55,6 +57,10 @@ pub(crate) fn expand(
         }
         #export
     })
+}
+
+fn texts(texts: &[syn::LitStr]) -> Vec<String> {
+    texts.iter().map(syn::LitStr::value).collect()
 }
 
 fn plain(name: &Ident) -> String {

@@ -16,6 +16,10 @@ pub(crate) struct Manifest {
     pub(crate) slots: Vec<Slot>,
     /// Whether it has timers.
     pub(crate) timers: bool,
+    /// Names of secrets.
+    pub(crate) secrets: Vec<String>,
+    /// What it calls.
+    pub(crate) http: Vec<String>,
 }
 
 /// One slot: the parameter, its kind, and how long its values last.
@@ -99,12 +103,30 @@ impl Manifest {
         let timers = if self.timers { ",\"timers\":true" } else { "" };
         format!(
             "{{\"function\":{{\"name\":{},\"description\":{},\"outputs_order\":{outputs_order},\"slots_order\":{slots_order}{timers}}},\
-             \"input\":[{}],\"output\":{{{}}},\"state\":{{{}}}}}",
+             \"input\":[{}],\"output\":{{{}}},\"state\":{{{}}}{}}}",
             quoted(&self.name),
             quoted(&self.description),
             inputs.join(","),
             outputs.join(","),
             slots.join(","),
+            self.grants(),
+        )
+    }
+
+    /// The table of grants, if there are any.
+    fn grants(&self) -> String {
+        if self.secrets.is_empty() && self.http.is_empty() {
+            return String::new();
+        }
+        let secrets: Vec<_> = self.secrets.iter().map(|name| quoted(name)).collect();
+        let http = self.http.iter();
+        let http: Vec<_> = http
+            .map(|url| format!("{{\"allow\":{}}}", quoted(url)))
+            .collect();
+        format!(
+            ",\"grants\":{{\"secrets\":[{}],\"http\":[{}]}}",
+            secrets.join(","),
+            http.join(",")
         )
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Described;
 use super::given::{Raw, Step};
+use super::outside::Outside;
 use super::run::{Plan, Run, Sizes, below, run};
 use crate::{Key, Time};
 use std::fmt::{Debug, Write};
@@ -16,6 +17,7 @@ pub(super) fn three_runs(
     steps: &[Step],
     disorder: i64,
     seed: u64,
+    outside: &Outside,
 ) -> Result<Run, String> {
     let mut random = seed ^ (steps.len() as u64).rotate_left(32) ^ 0x5eed;
     let most = 1 + below(&mut random, 7);
@@ -26,6 +28,7 @@ pub(super) fn three_runs(
         steps,
         disorder,
         seed,
+        outside,
         Plan {
             sizes: Sizes::Fixed(1),
             crash: None,
@@ -41,6 +44,7 @@ pub(super) fn three_runs(
         steps,
         disorder,
         seed,
+        outside,
         Plan {
             sizes,
             crash: Some(crash),
@@ -52,6 +56,7 @@ pub(super) fn three_runs(
         steps,
         disorder,
         seed,
+        outside,
         Plan {
             sizes: Sizes::Fixed(usize::MAX),
             crash: None,

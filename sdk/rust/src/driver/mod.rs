@@ -10,6 +10,7 @@ mod cases;
 mod given;
 mod inputs;
 mod model;
+mod outside;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,9 @@ pub use given::{DeadLetter, Emitted, Given, PendingTimer};
 
 use crate::guest::{OnBatch, on_batch};
 use crate::map_key::MapKey;
-use crate::{Function, LogLine, Slot, Time};
+use crate::{Function, HttpAnswer, HttpError, HttpRequest, LogLine, Slot, Time};
 use given::Step;
+use outside::Outside;
 use run::{Outcome, Run};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,6 +37,7 @@ pub struct Driver {
     steps: Vec<Step>,
     disorder: i64,
     seed: u64,
+    outside: Outside,
     done: Option<Run>,
 }
 
@@ -68,6 +71,7 @@ impl Driver {
             steps: Vec::new(),
             disorder: 300_000_000,
             seed: 0,
+            outside: Outside::default(),
             done: None,
         }
     }
@@ -82,6 +86,35 @@ impl Driver {
         self.config = written(&config);
         self.done = None;
         self
+    }
+
+    /// Gives the function a secret.
+    #[must_use]
+    pub fn with_secret(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref().to_vec();
+        self.outside.secrets.insert(name.to_owned(), value);
+        self.done = None;
+        self
+    }
+
+    /// Answers the function's calls. As on a host, an outcome is on record until its event has its fate, so that the
+    /// same call isn't made twice; one without an answer, or with a status such as 503, is made again once the
+    /// event has failed with it. The number says how often it was made before. The answer should depend on nothing
+    /// else, for each of the three runs makes its calls.
+    #[must_use]
+    pub fn with_http(
+        mut self,
+        answer: impl Fn(&HttpRequest, u32) -> std::result::Result<HttpAnswer, HttpError> + 'static,
+    ) -> Self {
+        self.outside.answering = Some(std::rc::Rc::new(answer));
+        self.done = None;
+        self
+    }
+
+    /// The calls that were made while the events went through one by one, in order.
+    #[track_caller]
+    pub fn calls(&mut self) -> Vec<HttpRequest> {
+        self.results().calls.clone()
     }
 
     /// Seeds the function's random numbers, the place of the crash and the sizes of batches.
@@ -287,6 +320,7 @@ impl Driver {
                 &self.steps,
                 self.disorder,
                 self.seed,
+                &self.outside,
             ) {
                 Ok(run) => self.done = Some(run),
                 Err(why) => complain(&why),

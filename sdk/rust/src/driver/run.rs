@@ -4,11 +4,12 @@ use super::Described;
 use super::given::{DeadLetter, Raw, START, Step};
 use super::inputs::Inputs;
 use super::model::{self, Model};
+use super::outside::{Course, Outside};
 use crate::abi::{
     Clock, Extras, HeaderBytes, PackedEvent, Reply, ReplyCommand, ReplyStop, outcome, pack_with,
 };
 use crate::guest::{Call, Instance, MapPage, Surroundings};
-use crate::{LogLine, log};
+use crate::{HttpAnswer, HttpError, HttpRequest, LogLine, log};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -41,6 +42,8 @@ pub(super) struct Run {
     pub(super) dead_letters: Vec<DeadLetter>,
     pub(super) stopped: Option<String>,
     pub(super) logs: Vec<LogLine>,
+    /// Calls to the outside that were made.
+    pub(super) calls: Vec<HttpRequest>,
 }
 
 /// Where batches end and where the process dies.
@@ -78,6 +81,7 @@ struct Settings {
     config: String,
     topics: &'static [&'static str],
     committed: Rc<RefCell<Model>>,
+    course: Rc<RefCell<Course>>,
 }
 
 impl Surroundings for Settings {
@@ -97,6 +101,14 @@ impl Surroundings for Settings {
     fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8> {
         self.committed.borrow().map_scan(slot, key, page)
     }
+
+    fn secret(&self, name: &str) -> Result<Vec<u8>, String> {
+        self.course.borrow().secret(name)
+    }
+
+    fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError> {
+        self.course.borrow_mut().http(event, request)
+    }
 }
 
 impl Settings {
@@ -115,12 +127,14 @@ pub(super) fn run(
     steps: &[Step],
     disorder: i64,
     seed: u64,
+    outside: &Outside,
     plan: Plan,
 ) -> Result<Run, String> {
     let settings = Settings {
         config: config.to_owned(),
         topics: function.inputs,
         committed: Rc::new(RefCell::new(Model::new())),
+        course: Course::new(outside.clone()),
     };
     let mut host = Host {
         function,
@@ -137,6 +151,7 @@ pub(super) fn run(
             dead_letters: Vec::new(),
             stopped: None,
             logs: Vec::new(),
+            calls: Vec::new(),
         },
         inputs: Inputs::new(function.inputs.len()),
         attempt: 0,
@@ -164,6 +179,7 @@ pub(super) fn run(
             at += 1;
         }
     }
+    host.run.calls = host.settings.course.borrow().made();
     Ok(host.run)
 }
 
@@ -311,6 +327,12 @@ impl Host<'_> {
                 ^ if timers.is_some() { TIMER_SEED } else { 0 }
                 ^ (input as u64).rotate_left(32),
         };
+        let offsets = rows.iter().map(|row| row.offset).collect();
+        self.settings.course.borrow_mut().begin(
+            timers.is_none().then_some(input),
+            offsets,
+            self.attempt,
+        );
         log::keep_lines();
         let answer = (self.function.on_batch)(&self.instance, call, &packed);
         let first = u32::try_from(self.run.outcomes.len()).unwrap_or(u32::MAX);
@@ -319,6 +341,9 @@ impl Host<'_> {
             event: line.event.saturating_add(first),
             ..line
         }));
+        if let Some(fault) = self.settings.course.borrow().fault() {
+            return Err(fault);
+        }
         self.batches += 1;
         if self.plan.crash == Some(self.batches - 1) {
             self.instance = self.settings.instance();
@@ -454,6 +479,10 @@ impl Host<'_> {
         timers: bool,
         input: usize,
     ) {
+        let course = &self.settings.course;
+        course
+            .borrow_mut()
+            .forget((!timers).then_some(input), row.offset);
         if timers {
             self.run.fired += 1;
         } else {

@@ -6,7 +6,7 @@ use crate::abi::{Answer, BatchView, Clock, Row};
 use crate::error::Kind;
 use crate::event::{Event, Payload};
 use crate::function::Slot;
-use crate::{Error, Result, Shared, Time};
+use crate::{Error, HttpAnswer, HttpError, HttpRequest, Result, Shared, Time};
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -23,6 +23,10 @@ pub(crate) trait Surroundings {
     fn map_get(&self, slot: u32, key: &[u8], entry: &[u8]) -> Vec<u8>;
     /// Committed entries of a map, packed; empty: none left.
     fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8>;
+    /// The value of a secret, or why there is none.
+    fn secret(&self, name: &str) -> Result<Vec<u8>, String>;
+    /// What a call came to that an event of the batch makes.
+    fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError>;
 }
 
 /// One live copy of a function: what it keeps from batch to batch, none of it an author's.

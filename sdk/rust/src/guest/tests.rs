@@ -24,6 +24,18 @@ impl Surroundings for Nowhere {
     fn map_scan(&self, _: u32, _: &[u8], _: &MapPage<'_>) -> Vec<u8> {
         Vec::new()
     }
+
+    fn secret(&self, name: &str) -> std::result::Result<Vec<u8>, String> {
+        Err(format!("there is no {name}"))
+    }
+
+    fn http(
+        &self,
+        event: u32,
+        request: &crate::HttpRequest,
+    ) -> std::result::Result<HttpAnswer, crate::HttpError> {
+        Ok(HttpAnswer::new(200, format!("{event} {}", request.url)))
+    }
 }
 
 const CALL: Call = Call {
