@@ -200,26 +200,32 @@ pub(crate) fn component_path(digest: &str) -> String {
     )
 }
 
+/// One of a test.
+#[cfg(test)]
+pub(crate) fn plain() -> Record {
+    Record {
+        id: 3,
+        version: 2,
+        digest: "sha256:ab".into(),
+        bytes: 9,
+        imports: vec!["tidemill:function/host@0.1.0".into()],
+        manifest: serde_json::json!({"input": [{"topic": "a"}]}),
+        standing: Standing::Stopped,
+        reason: Some("why".into()),
+        started: vec![4],
+        slots: BTreeMap::from([("total".into(), 1)]),
+        stamped: false,
+        shadow: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn record() -> Record {
-        Record {
-            id: 3,
-            version: 2,
-            digest: "sha256:ab".into(),
-            bytes: 9,
-            imports: vec!["tidemill:function/host@0.1.0".into()],
-            manifest: json!({"input": [{"topic": "a"}]}),
-            standing: Standing::Stopped,
-            reason: Some("why".into()),
-            started: vec![4],
-            slots: BTreeMap::from([("total".into(), 1)]),
-            stamped: false,
-            shadow: None,
-        }
+        plain()
     }
 
     #[test]

@@ -119,6 +119,10 @@ pub struct Functions {
     pub maxima: Maxima,
     /// What is kept of each function's log.
     pub log_retention: LogRetention,
+    /// Of how many versions state and positions are kept as they were when they were left.
+    pub restores: usize,
+    /// How long they are.
+    pub restore_age: Duration,
 }
 
 /// Settings of the host's own log lines.
@@ -181,6 +185,8 @@ impl Default for Config {
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),
                 log_retention: LogRetention::default(),
+                restores: 2,
+                restore_age: Duration::from_secs(7 * 24 * 3600),
             },
             telemetry: Telemetry {
                 level: "info".into(),

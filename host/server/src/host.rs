@@ -113,6 +113,8 @@ impl Parts {
             maxima: config.functions.maxima,
             compile_time: config.functions.compile_time,
             replay_dir: config.dir.join("replay"),
+            restores: config.functions.restores,
+            restore_age: config.functions.restore_age,
         };
         let processor = Processor::open(
             settings,

@@ -1,6 +1,6 @@
 //! A version put beside the one in force, and put in force from there.
 
-use super::{Wanted, check, ends, fetch, plan, put, sent, starting, topics};
+use super::{Wanted, check, ends, fetch, kept, plan, put, sent, starting, topics};
 use crate::deployment::dead_letter_topic;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
@@ -308,7 +308,7 @@ pub(crate) async fn promote(
     (state, dry_run): (KeepState, bool),
 ) -> Result<Deployed> {
     let ends = ends(inner);
-    let _admin = inner.admin.lock().await;
+    let admin = inner.admin.lock().await;
     let (name, _) = inner.existing(name)?;
     let (beside, record) = shadow::existing(inner, &name)?;
     let shadow = record.shadow.as_ref();
@@ -327,9 +327,11 @@ pub(crate) async fn promote(
         ends,
         dry_run,
     };
-    let deployed = put(inner, wanted).await?;
+    let (deployed, copying) = put(inner, wanted).await?;
     if !dry_run {
         inner.drop_function(&beside, &record).await?;
     }
+    drop(admin);
+    kept(inner, copying).await;
     Ok(deployed)
 }

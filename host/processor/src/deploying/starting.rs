@@ -162,7 +162,8 @@ fn move_to(
     Ok(())
 }
 
-pub(super) fn step(reader: u32, at: PartitionId, to: u64, note: Note) -> Advance {
+/// A reader's first step on a partition.
+pub(crate) fn step(reader: u32, at: PartitionId, to: u64, note: Note) -> Advance {
     Advance {
         reader,
         topic: at.topic,

@@ -13,6 +13,7 @@ use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
 use crate::renewing::Found;
 use crate::replay::Jobs;
+use crate::restore::{self, Keeping};
 use crate::shadow;
 use crate::task::driver::{Handle, Stopped, park};
 use crate::version;
@@ -73,6 +74,7 @@ impl Inner {
         for (name, record) in unfinished {
             shadow::sweep(&inner, &name, &record).await?;
         }
+        restore::sweep(&inner, true).await?;
         version::sweep(&inner.parts).await?;
         tokio::spawn(supervise(Arc::downgrade(&inner), ended));
         Ok(inner)
@@ -354,16 +356,20 @@ impl Inner {
             draft.forget(reader(record.function(), role));
         }
         let partitions = partitions.unwrap_or_default();
-        let mut cleared = clear(record.function(), partitions);
+        let mut keeping = Keeping::default();
+        keeping.drop_all(self, &mut draft, name)?;
+        let cleared = &mut keeping.cleared;
+        cleared.extend(clear(record.function(), partitions));
         cleared.extend(parked::cleared(record.function(), partitions));
         if let Some(shadow) = shadow {
-            shadow.forget(&mut draft, &mut cleared);
+            shadow.forget(&mut draft, cleared);
         }
-        if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
+        if let Err(wrong) = self.parts.commit_durably(draft, &keeping.cleared).await {
             self.start(name)?;
             return Err(wrong);
         }
         self.lock().remove(name);
+        keeping.done(&self.parts);
         self.parts.state.forget(record.function());
         if let Some(shadow) = shadow {
             self.parts.state.forget(shadow.kept());

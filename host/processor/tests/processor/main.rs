@@ -30,6 +30,7 @@ mod many;
 mod parking;
 mod rebatching;
 mod replays;
+mod restores;
 mod schemas;
 mod shadows;
 mod snapshots;

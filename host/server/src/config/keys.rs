@@ -119,6 +119,9 @@ keys! {
     "functions.log_retention", "How long the lines that a function logged are kept in its topic <function>.logs, which is made with its first line.",
         functions.log_retention.age, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.log_retention_bytes", "How much of them is kept.", functions.log_retention.bytes, bytes, quoted;
+    "functions.restores", "Of so many versions of a function, those that were left last, state and positions are kept as they were then, so that \"rollback --state restore\" can go back to that; 0: of none, 50 at most. Each may take as much room as the function's state.",
+        functions.restores, restores, usize::to_string;
+    "functions.restore_age", "How long they are kept.", functions.restore_age, pause, |v: &Duration| quoted(format_duration(*v));
 
     "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
         telemetry.level, level, quoted;
@@ -149,6 +152,13 @@ fn pause(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         pause if pause < Duration::from_millis(10) => Err("at least 10ms are needed".into()),
         pause => Ok(pause),
+    }
+}
+
+fn restores(text: &str) -> Result<usize, String> {
+    match whole(text)? {
+        many if many <= 50 => Ok(many),
+        _ => Err("write a number from 0 to 50".into()),
     }
 }
 
