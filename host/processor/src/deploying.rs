@@ -299,6 +299,9 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record
         manifest: deployed.manifest.source.clone(),
         standing,
         reason: None,
+        since: before
+            .filter(|_| standing == Standing::Paused)
+            .and_then(|before| before.since),
         started: before.map_or_else(Vec::new, |before| before.started.clone()),
         slots: before.map_or_else(BTreeMap::new, |before| before.slots.clone()),
         stamped: deployed.plan.resets || before.is_none_or(|before| before.stamped),

@@ -7,7 +7,7 @@ use crate::deployment::{by_key_topic, dead_letter_topic};
 use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
 use crate::instances::Instances;
 use crate::letters::{self, Letters};
-use crate::measure::{FunctionMetrics, Seen};
+use crate::measure::{FunctionMetrics, Named, Seen};
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
@@ -51,6 +51,8 @@ pub struct Settings {
     pub restores: usize,
     /// How long they are.
     pub restore_age: Duration,
+    /// Functions that have metrics of their own; those of the others are added up.
+    pub metrics: usize,
 }
 
 impl Default for Settings {
@@ -65,6 +67,7 @@ impl Default for Settings {
             replay_dir: PathBuf::from("tidemill-data/replay"),
             restores: 2,
             restore_age: Duration::from_secs(7 * 24 * 3600),
+            metrics: 100,
         }
     }
 }
@@ -202,8 +205,9 @@ impl Processor {
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
-        let seen = Seen::new(metrics);
-        let metrics = FunctionMetrics::new(metrics);
+        let named = Arc::new(Named::new(settings.metrics));
+        let seen = Seen::new(metrics, Arc::clone(&named));
+        let metrics = FunctionMetrics::new(metrics, named);
         let parts = Parts {
             compiler,
             instances: Arc::new(instances),
@@ -342,6 +346,7 @@ impl Processor {
                     Record {
                         standing: Standing::Paused,
                         reason: None,
+                        since: Some(self.inner.parts.clock.now().micros()),
                         ..record
                     },
                 )
@@ -363,6 +368,7 @@ impl Processor {
             let record = Record {
                 standing: Standing::Running,
                 reason: None,
+                since: None,
                 ..record
             };
             self.inner.stand(&name, record).await?;

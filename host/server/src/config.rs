@@ -123,6 +123,8 @@ pub struct Functions {
     pub restores: usize,
     /// How long they are.
     pub restore_age: Duration,
+    /// Functions that have metrics of their own.
+    pub metrics: usize,
 }
 
 /// Settings of the host's own log lines.
@@ -187,6 +189,7 @@ impl Default for Config {
                 log_retention: LogRetention::default(),
                 restores: 2,
                 restore_age: Duration::from_secs(7 * 24 * 3600),
+                metrics: 100,
             },
             telemetry: Telemetry {
                 level: "info".into(),

@@ -115,6 +115,7 @@ impl Parts {
             replay_dir: config.dir.join("replay"),
             restores: config.functions.restores,
             restore_age: config.functions.restore_age,
+            metrics: config.functions.metrics,
         };
         let processor = Processor::open(
             settings,

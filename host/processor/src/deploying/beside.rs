@@ -173,6 +173,7 @@ fn record(inner: &Inner, deployed: &Deployed, live: &Record, shadow: &Shadow) ->
         manifest: deployed.manifest.source.clone(),
         standing: Standing::Deleted,
         reason: None,
+        since: None,
         started: live.started.clone(),
         slots: live.slots.clone(),
         stamped: shadow.empty || live.stamped,

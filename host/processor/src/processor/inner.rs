@@ -92,7 +92,7 @@ impl Inner {
                 }
                 Err(wrong) => {
                     tracing::error!(function = %name, error = %wrong, "a function can't be taken up");
-                    broken = Some(wrong.detail);
+                    broken = Some(unready(wrong));
                     None
                 }
             },
@@ -270,18 +270,30 @@ impl Inner {
         }
     }
 
-    /// Functions that should run and are ready to, with what became of their topics.
+    /// Functions that should run, with what became of their topics.
     pub(crate) fn deployed(&self) -> Vec<(FunctionName, Found)> {
         let functions = self.lock();
-        let ready = functions
+        let wanted = functions
             .iter()
             .filter(|(_, function)| function.should_run());
-        ready
-            .filter_map(|(name, function)| {
-                let deployment = function.deployment.as_ref()?;
-                Some((name.clone(), Found::of(&self.parts, deployment)))
+        wanted
+            .map(|(name, function)| {
+                let found = match &function.deployment {
+                    Some(deployment) => Found::of(&self.parts, deployment),
+                    None => Found::Unready,
+                };
+                (name.clone(), found)
             })
             .collect()
+    }
+
+    /// Says why a function still can't be taken up.
+    pub(crate) fn still_unready(&self, name: &FunctionName, why: Error) {
+        if let Some(function) = self.lock().get_mut(name)
+            && function.deployment.is_none()
+        {
+            function.broken = Some(unready(why));
+        }
     }
 
     /// Says that a function's input is gone.
@@ -370,6 +382,7 @@ impl Inner {
         }
         self.lock().remove(name);
         keeping.done(&self.parts);
+        self.parts.metrics.forget(name);
         self.parts.state.forget(record.function());
         if let Some(shadow) = shadow {
             self.parts.state.forget(shadow.kept());
@@ -381,6 +394,14 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Why a function can't be taken up, in words.
+fn unready(why: Error) -> String {
+    match why.code {
+        "topic-not-found" => format!("{}; it goes on once that is made again", why.detail),
+        _ => format!("it can't be taken up: {}; that is tried again", why.detail),
     }
 }
 
@@ -403,6 +424,7 @@ async fn supervise(inner: Weak<Inner>, mut ended: mpsc::UnboundedReceiver<Stoppe
         let record = Record {
             standing: Standing::Stopped,
             reason: Some(task.why),
+            since: Some(inner.parts.clock.now().micros()),
             ..record
         };
         inner.stop_for_good(&name, record).await;

@@ -4,7 +4,7 @@ use super::aside::{Aside, Frame};
 use crate::deployment::Deployment;
 use crate::function_log::FunctionLog;
 use crate::manifest::Order;
-use crate::measure::FunctionMetrics;
+use crate::measure::{FunctionMetrics, Named};
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::pool::Pool;
@@ -56,7 +56,7 @@ impl Run {
             clock: Clock::manual(Timestamp::from_micros(0)),
             random: Random::seeded(0),
             pool: Pool::start(threads, live.clock.clone())?,
-            metrics: FunctionMetrics::new(&unseen),
+            metrics: FunctionMetrics::new(&unseen, Arc::new(Named::new(1))),
             keeper: Arc::clone(&live.keeper),
             aside: Some(Aside::default()),
             applying: RwLock::default(),

@@ -95,7 +95,9 @@ async fn drive(
 ) -> Result<(), String> {
     loop {
         let (function, most) = (task.scope().function, task.concurrency());
+        task.view.queue(parts.clock.elapsed());
         let ran = parts.pool.run(function, most, move || {
+            task.view.begin();
             let slice = task.work();
             (task, slice)
         });
@@ -151,6 +153,7 @@ async fn wait(
                 let reading = task.reading(wanted);
                 if let Some(known) = apart(parts, task, reading).await? {
                     task.learned(known)?;
+                    task.goes_on();
                     if counts {
                         // The limit is one of all partitions together.
                         task.usage().known().await;
@@ -158,18 +161,30 @@ async fn wait(
                 }
             }
             Slice::Instance(pages) => {
-                task.say("waiting for memory for an instance (functions.memory_bytes)".into());
+                task.waits(
+                    "there is no memory for an instance; others have all of it (functions.memory_bytes)",
+                );
                 let room = parts.instances.room(pages).await?;
                 task.granted(room);
             }
             Slice::Storage(error) => pause(parts, task, error).await?,
-            Slice::Room => parts.log.room().await,
+            Slice::Room => {
+                task.waits(
+                    "too much is on its way to the disk (log.in_flight_bytes): the disk is slower than what comes in",
+                );
+                parts.log.room().await;
+            }
             Slice::Pause(pause) => parts.clock.sleep(pause).await,
             Slice::Stop(why) => return Err(End::Stands(why)),
             Slice::Fault(error) => return Err(error.into()),
         }
     }
-    parts.state.room().await;
+    let room = std::pin::pin!(parts.state.room());
+    if let std::task::Poll::Pending = futures::poll!(room) {
+        task.waits("changed state waits to be written back (state.dirty_bytes)");
+        parts.state.room().await;
+        task.goes_on();
+    }
     Ok(())
 }
 
@@ -189,6 +204,7 @@ async fn apart<T: Send + 'static>(
 
 /// Waits for events, for a timer in processing time or for a parked event's next try.
 async fn idle(parts: &Parts, task: &mut Task, follower: &mut Follower) -> Result<(), End> {
+    task.goes_on();
     let position = task.position();
     let moved = match task.until_due() {
         None => follower.moved(position).await,
@@ -212,7 +228,10 @@ async fn read(parts: &Parts, task: &mut Task) -> Result<Option<Slice>, End> {
         .read(task.at(), task.position(), task.fetch_limit())
         .await
     {
-        Ok(read) => Ok(task.fetched(read)),
+        Ok(read) => {
+            task.goes_on();
+            Ok(task.fetched(read))
+        }
         Err(error) if error.kind == ErrorKind::OutOfRange => {
             let start = parts.log.range(task.at())?.start;
             match start > task.position() {
@@ -230,7 +249,7 @@ async fn pause(parts: &Parts, task: &Task, error: Error) -> Result<(), End> {
     if error.kind != ErrorKind::Unavailable {
         return Err(error.into());
     }
-    task.say(error.detail);
+    task.waits(error.detail);
     parts.clock.sleep(STORAGE_PAUSE).await;
     Ok(())
 }

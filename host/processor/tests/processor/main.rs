@@ -28,6 +28,7 @@ mod limits;
 mod logs;
 mod many;
 mod parking;
+mod reasons;
 mod rebatching;
 mod replays;
 mod restores;

@@ -122,6 +122,7 @@ keys! {
     "functions.restores", "Of so many versions of a function, those that were left last, state and positions are kept as they were then, so that \"rollback --state restore\" can go back to that; 0: of none, 50 at most. Each may take as much room as the function's state.",
         functions.restores, restores, usize::to_string;
     "functions.restore_age", "How long they are kept.", functions.restore_age, pause, |v: &Duration| quoted(format_duration(*v));
+    "functions.metrics", "Functions that have metrics of their own, about 40 lines each; those of all others are added up as function _other.", functions.metrics, whole, usize::to_string;
 
     "telemetry.level", "Least level of the host's own log lines: error, warn, info, debug, trace, or a filter such as \"info,tidemill_log=debug\".",
         telemetry.level, level, quoted;
