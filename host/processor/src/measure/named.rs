@@ -39,6 +39,15 @@ impl Named {
         function.to_string()
     }
 
+    /// A function's label as it is: what is only looked at doesn't take a place.
+    pub(super) fn shown(&self, function: &FunctionName) -> String {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        match names.contains_key(function) {
+            true => function.to_string(),
+            false => OTHERS.to_owned(),
+        }
+    }
+
     /// A version is at work; answers those whose metrics go, of a function that has its own.
     pub(super) fn version(&self, function: &FunctionName, version: u32) -> Vec<u32> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,6 +85,10 @@ mod tests {
         assert_eq!(oldest, [vec![], vec![], vec![], vec![1], vec![2]]);
         assert_eq!(named.forget(&c), None);
         assert_eq!(named.forget(&a), Some(BTreeSet::from([3, 4, 5])));
+        assert_eq!(
+            (named.shown(&b), named.shown(&c)),
+            ("b".into(), OTHERS.into())
+        );
         assert_eq!(named.label(&c), "c");
     }
 }

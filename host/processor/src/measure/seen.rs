@@ -60,7 +60,7 @@ impl Seen {
         }
         all.lag_seconds.clear();
         for (report, function) in functions {
-            let labels = super::labels_of(&self.named.label(&report.name));
+            let labels = super::labels_of(&self.named.shown(&report.name));
             // Several functions may have the same label.
             let add = |gauges: &Gauges, value: u64| {
                 let value = i64::try_from(value).unwrap_or(i64::MAX);
