@@ -166,6 +166,7 @@ fn remedy(code: &str) -> Option<&'static str> {
             "build it with `tidemill build`, which makes a component out of cargo's module"
         }
         "offset-out-of-range" => "`tidemill topic describe` shows which offsets there are",
+        "runs-again" => "`--dry-run` shows what it comes to, `--yes` says that it is meant",
         "storage-full" => "free space on the host's disk or shorten retention",
         _ => return None,
     })

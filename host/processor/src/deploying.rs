@@ -5,6 +5,7 @@
 mod beside;
 mod check;
 mod plan;
+mod restoring;
 pub(crate) mod starting;
 mod topics;
 
@@ -15,6 +16,7 @@ use crate::function_log::FunctionLog;
 use crate::manifest::{Manifest, Start};
 use crate::processor::Inner;
 use crate::record::{NEXT, Record, Standing, component_path};
+use crate::restore::{self, Copying, Keeping, Taken};
 use crate::shadow;
 use crate::task::driver::park;
 use crate::version::{self, Version};
@@ -22,8 +24,9 @@ use crate::{Deploy, Deployed, KeepState, Rollback};
 pub(crate) use beside::{begin as begin_shadow, promote as promote_shadow};
 use bytes::Bytes;
 use check::Checked;
-pub use plan::{Plan, PlanChange, PlanStart};
+pub use plan::{Plan, PlanAgain, PlanChange, PlanStart};
 use starting::Starting;
+pub(crate) use starting::step;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +61,28 @@ struct Wanted {
 /// See [`crate::Processor::deploy`].
 pub(crate) async fn deploy(inner: &Arc<Inner>, deploy: Deploy) -> Result<Deployed> {
     let wanted = sent(inner, deploy).await?;
-    let _admin = inner.admin.lock().await;
-    put(inner, wanted).await
+    let admin = inner.admin.lock().await;
+    let (deployed, copying) = put(inner, wanted).await?;
+    drop(admin);
+    kept(inner, copying).await;
+    Ok(deployed)
+}
+
+/// The state of the version that was left is kept; the one that follows is at work already.
+async fn kept(inner: &Inner, copying: Option<Copying>) {
+    if let Some(copying) = copying {
+        copying.run(inner).await;
+    }
 }
 
 /// What a request wants, its component compiled.
 async fn sent(inner: &Inner, deploy: Deploy) -> Result<Wanted> {
+    if matches!(deploy.state, KeepState::Restore { .. }) {
+        return Err(Error::invalid(
+            "invalid-request",
+            "state: what it was when a version was left can only be gone back to with that version; use rollback",
+        ));
+    }
     let ends = ends(inner);
     let begun = inner.parts.clock.elapsed();
     let component = compile(inner, deploy.component.clone()).await?;
@@ -93,7 +112,7 @@ pub(crate) async fn rollback(
     rollback: Rollback,
 ) -> Result<Deployed> {
     let ends = ends(inner);
-    let _admin = inner.admin.lock().await;
+    let admin = inner.admin.lock().await;
     let (name, record) = inner.existing(name)?;
     let versions = version::kept(&inner.parts, &name, &record)?;
     let Some(version) = versions.get(&rollback.version) else {
@@ -118,10 +137,18 @@ pub(crate) async fn rollback(
         ends,
         dry_run: rollback.dry_run,
     };
-    put(inner, wanted).await
+    let (deployed, copying) = match rollback.state {
+        KeepState::Restore { again } => {
+            restoring::restore(inner, wanted, (&record, &versions), again).await?
+        }
+        KeepState::Keep | KeepState::Reset => put(inner, wanted).await?,
+    };
+    drop(admin);
+    kept(inner, copying).await;
+    Ok(deployed)
 }
 
-async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
+async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<(Deployed, Option<Copying>)> {
     let before = inner.record(&wanted.name);
     let before = before.as_ref();
     shadow::is_none(&wanted.name, before)?;
@@ -159,10 +186,11 @@ async fn put(inner: &Arc<Inner>, wanted: Wanted) -> Result<Deployed> {
         rollback_of: wanted.rollback_of.filter(|_| changed),
         plan,
     };
-    if changed && !wanted.dry_run {
-        put_in_force(inner, wanted, checked, before, &deployed, &starting).await?;
-    }
-    Ok(deployed)
+    let copying = match changed && !wanted.dry_run {
+        true => put_in_force(inner, wanted, checked, before, &deployed, &starting).await?,
+        false => None,
+    };
+    Ok((deployed, copying))
 }
 
 fn plan(
@@ -184,6 +212,7 @@ fn plan(
         resets: wanted.state == KeepState::Reset && before.is_some(),
         start: starting.shown(inner, (&checked.inputs, &wanted.manifest), before)?,
         moves: starting.moves,
+        again: None,
     })
 }
 
@@ -219,7 +248,7 @@ async fn put_in_force(
     before: Option<&Record>,
     deployed: &Deployed,
     starting: &Starting,
-) -> Result<()> {
+) -> Result<Option<Copying>> {
     if let Some(bytes) = wanted.bytes {
         // Another function may have brought the same component; what lies there is the same.
         let path = component_path(&deployed.digest);
@@ -233,20 +262,26 @@ async fn put_in_force(
     park(inner.take_tasks(name)).await;
     let committed = commit(inner, &deployment, (&record, before), deployed, starting).await;
     if committed.is_ok() {
-        inner.install(name, |old| Function {
-            record,
-            manifest: deployed.manifest.clone(),
-            deployment: Some(deployment),
-            broken: None,
-            tasks: Vec::new(),
-            lines: old.map_or_else(
-                || Arc::new(FunctionLog::new(&inner.parts.keeper, name)),
-                |old| Arc::clone(&old.lines),
-            ),
-        });
+        install(inner, record, deployed, deployment);
     }
     inner.start(name)?;
-    committed
+    committed.map(|taken| taken.and_then(Taken::copying))
+}
+
+/// Puts what was committed in place of what was there.
+fn install(inner: &Inner, record: Record, deployed: &Deployed, deployment: Arc<Deployment>) {
+    let name = &deployed.manifest.name;
+    inner.install(name, |old| Function {
+        record,
+        manifest: deployed.manifest.clone(),
+        deployment: Some(deployment),
+        broken: None,
+        tasks: Vec::new(),
+        lines: old.map_or_else(
+            || Arc::new(FunctionLog::new(&inner.parts.keeper, name)),
+            |old| Arc::clone(&old.lines),
+        ),
+    });
 }
 
 /// The function's record as it will be.
@@ -264,6 +299,9 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record
         manifest: deployed.manifest.source.clone(),
         standing,
         reason: None,
+        since: before
+            .filter(|_| standing == Standing::Paused)
+            .and_then(|before| before.since),
         started: before.map_or_else(Vec::new, |before| before.started.clone()),
         slots: before.map_or_else(BTreeMap::new, |before| before.slots.clone()),
         stamped: deployed.plan.resets || before.is_none_or(|before| before.stamped),
@@ -273,19 +311,35 @@ fn record(inner: &Inner, deployed: &Deployed, before: Option<&Record>) -> Record
     record
 }
 
-/// The one commit that puts a version in force; no task of the function is at work.
+/// The one commit that puts a version in force; no task of the function is at work. Answers what it keeps of the
+/// version before.
 async fn commit(
     inner: &Inner,
     deployment: &Deployment,
     (record, before): (&Record, Option<&Record>),
     deployed: &Deployed,
     starting: &Starting,
-) -> Result<()> {
+) -> Result<Option<Taken>> {
+    let taken = match before {
+        Some(before) => {
+            let kept = inner.next_function();
+            restore::take(inner, (&deployment.name, before), kept).await?
+        }
+        None => None,
+    };
     inner.parts.settled().await?;
     let mut draft = Draft::new();
+    let mut keeping = Keeping::default();
     draft.entry(&Record::key(&deployment.name), Some(&record.encode()?));
-    if before.is_none() {
-        draft.entry(NEXT, Some((record.id + 1).to_string().as_bytes()));
+    let given = match (before, &taken) {
+        (None, _) => Some(record.id),
+        (_, taken) => taken.as_ref().map(Taken::kept),
+    };
+    if let Some(given) = given {
+        draft.entry(NEXT, Some((given + 1).to_string().as_bytes()));
+    }
+    if let Some(taken) = &taken {
+        taken.lay_out(inner, &mut draft, &mut keeping, None)?;
     }
     if !deployment.manifest.grants.http.is_empty() && inner.parts.log.entries(SEED).is_empty() {
         let seed = inner.parts.random.nonce() + &inner.parts.random.nonce();
@@ -314,13 +368,13 @@ async fn commit(
     let version = version.between(first, left_at);
     let (name, number) = (&deployment.name, deployed.version);
     version::add(&inner.parts, &mut draft, name, before, (number, &version))?;
-    let cleared = if deployed.plan.resets {
+    if deployed.plan.resets {
         let partitions = deployment.partitions();
-        clear(record.function(), partitions)
-    } else {
-        Vec::new()
-    };
-    inner.parts.commit_durably(draft, &cleared).await
+        keeping.cleared.extend(clear(record.function(), partitions));
+    }
+    inner.parts.commit_durably(draft, &keeping.cleared).await?;
+    keeping.done(&inner.parts);
+    Ok(taken)
 }
 
 /// Changes that empty all of a function's state.

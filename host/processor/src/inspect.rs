@@ -14,14 +14,6 @@ use tidemill_types::{FunctionName, PartitionId, Timestamp};
 /// What can be said of a function now.
 pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) -> FunctionReport {
     let record = &function.record;
-    let (mut status, mut status_reason) = match record.standing {
-        Standing::Running => (FunctionStatus::Running, None),
-        Standing::Paused => (FunctionStatus::Paused, None),
-        Standing::Stopped | Standing::Deleted => (FunctionStatus::Stopped, record.reason.clone()),
-    };
-    if let Some(broken) = &function.broken {
-        (status, status_reason) = (FunctionStatus::Stopped, Some(broken.clone()));
-    }
     let mut all = Totals::default();
     let mut tasks = Vec::new();
     for role in [Role::Repartition, Role::Main] {
@@ -31,28 +23,16 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
         counts,
         version_counts,
     } = all;
-    for task in &mut tasks {
-        match status {
-            FunctionStatus::Paused | FunctionStatus::Stopped => task.status = status,
-            FunctionStatus::Running | FunctionStatus::Retrying => {}
+    behind_its_key(&mut tasks, function);
+    let (status, status_reason) = match stands(function) {
+        Some((status, why)) => {
+            for task in &mut tasks {
+                (task.status, task.status_reason) = (status, Some(why.clone()));
+            }
+            (status, Some(why))
         }
-    }
-    let mut retrying = tasks
-        .iter()
-        .filter(|task| task.status == FunctionStatus::Retrying);
-    if let Some(task) = retrying.next() {
-        status = FunctionStatus::Retrying;
-        status_reason = task
-            .status_reason
-            .as_ref()
-            .map(|why| format!("partition {} of {}: {why}", task.partition, task.topic));
-    }
-    if status == FunctionStatus::Running && counts.cut_off > 0 {
-        let missed = counts.cut_off;
-        status_reason = Some(format!(
-            "cut off: {missed} events were taken away before they were read"
-        ));
-    }
+        None => works(&tasks, counts.cut_off, function),
+    };
     FunctionReport {
         name: name.clone(),
         version: record.version,
@@ -71,6 +51,75 @@ pub(crate) fn report(parts: &Parts, name: &FunctionName, function: &Function) ->
             began: Timestamp::from_micros(shadow.began),
         }),
         shadow: None,
+    }
+}
+
+/// Why none of its tasks is at work, if none is meant to be.
+fn stands(function: &Function) -> Option<(FunctionStatus, String)> {
+    let record = &function.record;
+    let since = record.since.map_or_else(String::new, |since| {
+        format!(" since {}", Timestamp::from_micros(since))
+    });
+    if let Some(broken) = &function.broken {
+        return Some((FunctionStatus::Stopped, broken.clone()));
+    }
+    match record.standing {
+        Standing::Running => None,
+        Standing::Paused => {
+            let why = format!("paused{since}, as was asked for; resume lets it go on");
+            Some((FunctionStatus::Paused, why))
+        }
+        Standing::Stopped | Standing::Deleted => {
+            let why = record.reason.as_deref().unwrap_or("it is deleted");
+            let why = format!("stopped{since}: {why}");
+            Some((FunctionStatus::Stopped, why))
+        }
+    }
+}
+
+/// What can be said of a function that is at work: what its tasks say, those that try something again first.
+fn works(
+    tasks: &[TaskReport],
+    cut_off: u64,
+    function: &Function,
+) -> (FunctionStatus, Option<String>) {
+    let retrying = |task: &&TaskReport| task.status == FunctionStatus::Retrying;
+    let said = tasks.iter().filter(|task| task.status_reason.is_some());
+    let said = said.clone().find(retrying).or_else(|| {
+        // What one task waits for from another is said there.
+        said.clone().find(|task| task.waits)
+    });
+    if let Some(task) = said {
+        let why = task.status_reason.as_deref().unwrap_or_default();
+        let why = format!("partition {} of {}: {why}", task.partition, task.topic);
+        return (task.status, Some(why));
+    }
+    if function.tasks.is_empty() {
+        let why = "it stands for as long as something takes that needs it to: a deployment, taking hold of its state, putting dead letters back";
+        return (FunctionStatus::Running, Some(why.into()));
+    }
+    let cut_off = (cut_off > 0)
+        .then(|| format!("cut off: {cut_off} events were taken away before they were read"));
+    (FunctionStatus::Running, cut_off)
+}
+
+/// Main tasks that have nothing to read while events wait to be brought together by their keys say so.
+fn behind_its_key(tasks: &mut [TaskReport], function: &Function) {
+    let Some(deployment) = &function.deployment else {
+        return;
+    };
+    for (_, input) in deployment.repartitioned() {
+        let (from, to) = (input.topic.name.as_str(), input.read().name.as_str());
+        let behind = tasks.iter().filter(|task| task.topic == from);
+        let behind: u64 = behind.map(|task| task.lag).sum();
+        let idle = tasks
+            .iter_mut()
+            .filter(|task| task.topic == to && task.lag == 0 && task.status_reason.is_none());
+        for task in idle.filter(|_| behind > 0) {
+            task.status_reason = Some(format!(
+                "waiting for events by their keys: {behind} of {from} aren't brought to {to} yet"
+            ));
+        }
     }
 }
 
@@ -96,6 +145,7 @@ fn role_report(
         Some((
             handle.view.retrying(),
             handle.view.parked(),
+            handle.view.waiting(parts.clock.elapsed()),
             handle.view.timers(),
         ))
     };
@@ -152,8 +202,11 @@ fn role_report(
         all.counts.cut_off += missed;
         let lag = range.end.saturating_sub(position + missed);
         let parked = note.counts.retrying;
-        let (why, parked_why, timers) = said.get(&task).cloned().unwrap_or_default();
+        let (why, parked_why, waits, timers) = said.get(&task).cloned().unwrap_or_default();
         let why = why.or_else(|| (parked > 0).then(|| waiting(parked, parked_why.as_deref())));
+        let (retrying, held) = (why.is_some(), waits.is_some());
+        // What is held up can't try anything again either.
+        let why = waits.or(why);
         tasks.push(TaskReport {
             topic: topic.name.to_string(),
             partition: at.partition,
@@ -172,11 +225,12 @@ fn role_report(
                 true if role == Role::Main && whole => timers,
                 _ => said.contains_key(&task).then_some(0),
             },
-            status: match why {
-                Some(_) => FunctionStatus::Retrying,
-                None => FunctionStatus::Running,
+            status: match retrying {
+                true => FunctionStatus::Retrying,
+                false => FunctionStatus::Running,
             },
             status_reason: why,
+            waits: held,
         });
     }
 }

@@ -46,13 +46,14 @@ mod measure;
 mod nearest;
 mod recovery;
 mod renewing;
+mod restore;
 mod services;
 mod slot;
 mod stored;
 mod timers;
 mod usage;
 
-pub use deploying::{Plan, PlanChange, PlanStart};
+pub use deploying::{Plan, PlanAgain, PlanChange, PlanStart};
 pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
 pub use grants::HostGrants;
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};
@@ -61,7 +62,9 @@ pub use manifest::{
     SlotSpec, Start, Time,
 };
 pub use maxima::Maxima;
-pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings, VersionReport};
+pub use processor::{
+    Deploy, Deployed, KeepState, KeptReport, Processor, Rollback, Settings, VersionReport,
+};
 pub use recovery::StateRecovery;
 pub use replay::{
     Diff, Emitted, EventDifference, Fate, Invoked, InvokedEvent, Outcome, Point, Replay,

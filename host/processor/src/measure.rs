@@ -1,11 +1,14 @@
 //! Metrics of functions.
 
+mod named;
 mod seen;
 
+pub(crate) use named::Named;
 pub(crate) use seen::Seen;
 
 use crate::Counts;
 use crate::dead_letter::Reason;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::metrics::{Counter, Family, Gauge, Histogram, Metrics, exponential_buckets};
 use tidemill_types::FunctionName;
@@ -16,6 +19,7 @@ type Counters = Family<Labels, Counter>;
 /// All metrics of all functions.
 #[derive(Clone)]
 pub(crate) struct FunctionMetrics {
+    named: Arc<Named>,
     events_in: Counters,
     events_out: Counters,
     filtered: Counters,
@@ -34,7 +38,7 @@ pub(crate) struct FunctionMetrics {
 
 /// Those of one function.
 pub(crate) struct Meter {
-    function: FunctionName,
+    function: String,
     errors: Counters,
     events_in: Counter,
     events_out: Counter,
@@ -81,23 +85,50 @@ struct Outcomes {
     late: Counter,
 }
 
+/// What may become of events, and that they are taken up.
+const OUTCOMES: [&str; 6] = [
+    "in",
+    "effective",
+    "filtered",
+    "skipped",
+    "dead-lettered",
+    "late",
+];
+
+fn with_outcome(of_version: &Labels, outcome: &str) -> Labels {
+    let outcome = ("outcome".to_owned(), outcome.to_owned());
+    of_version.iter().cloned().chain([outcome]).collect()
+}
+
+fn labels_of(label: &str) -> Labels {
+    vec![("function".to_owned(), label.to_owned())]
+}
+
+/// The versions of those that are counted together aren't told apart.
+fn labels_of_version(label: &str, version: u32) -> Labels {
+    let version = match label {
+        named::OTHERS => "_".to_owned(),
+        _ => version.to_string(),
+    };
+    let mut labels = labels_of(label);
+    labels.push(("version".to_owned(), version));
+    labels
+}
+
 impl Outcomes {
-    fn of(family: &Counters, function: &FunctionName, version: u32) -> Self {
-        let counter = |outcome: &str| {
-            let labels = vec![
-                ("function".to_owned(), function.to_string()),
-                ("version".to_owned(), version.to_string()),
-                ("outcome".to_owned(), outcome.to_owned()),
-            ];
+    fn of(family: &Counters, of_version: &Labels) -> Self {
+        let counter = |outcome| {
+            let labels = with_outcome(of_version, outcome);
             family.get_or_create(&labels).clone()
         };
+        let [taken, effective, filtered, skipped, dead_lettered, late] = OUTCOMES.map(counter);
         Self {
-            taken: counter("in"),
-            effective: counter("effective"),
-            filtered: counter("filtered"),
-            skipped: counter("skipped"),
-            dead_lettered: counter("dead-lettered"),
-            late: counter("late"),
+            taken,
+            effective,
+            filtered,
+            skipped,
+            dead_lettered,
+            late,
         }
     }
 
@@ -114,12 +145,13 @@ impl Outcomes {
 
 impl FunctionMetrics {
     /// Adds them to the host's metrics.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, named: Arc<Named>) -> Self {
         let counters = |name: &str, help: &str| {
             metrics.add(&format!("function_{name}"), help, Counters::default())
         };
         let histogram = || Histogram::new(exponential_buckets(0.000_01, 4.0, 10));
         Self {
+            named,
             events_in: counters("events_in", "Events read and committed."),
             events_out: counters("events_out", "Events emitted."),
             filtered: counters("filtered", "Events without effect."),
@@ -156,12 +188,15 @@ impl FunctionMetrics {
 
     /// The counters of one function.
     pub(crate) fn of(&self, function: &FunctionName, version: u32) -> Meter {
-        let labels = vec![("function".to_owned(), function.to_string())];
-        let mut of_version = labels.clone();
-        of_version.push(("version".to_owned(), version.to_string()));
+        let label = self.named.label(function);
+        for old in self.named.version(function, version) {
+            self.forget_version(function, old);
+        }
+        let labels = labels_of(&label);
+        let of_version = labels_of_version(&label, version);
         let counter = |family: &Counters| family.get_or_create(&labels).clone();
         Meter {
-            function: function.clone(),
+            function: label,
             errors: self.errors.clone(),
             events_in: counter(&self.events_in),
             events_out: counter(&self.events_out),
@@ -174,13 +209,56 @@ impl FunctionMetrics {
             restarts: counter(&self.restarts),
             invocations: counter(&self.invocations),
             seconds: self.seconds.get_or_create(&labels).clone(),
-            outcomes: Outcomes::of(&self.outcomes, function, version),
+            outcomes: Outcomes::of(&self.outcomes, &of_version),
             waiting: Waiting {
                 gauge: self.waiting.get_or_create(&of_version).clone(),
                 events: 0,
             },
         }
     }
+
+    /// A function is gone, and with it what was counted of it.
+    pub(crate) fn forget(&self, function: &FunctionName) {
+        let Some(versions) = self.named.forget(function) else {
+            return;
+        };
+        for version in versions {
+            self.forget_version(function, version);
+        }
+        let labels = labels_of(function.as_str());
+        for family in [
+            &self.events_in,
+            &self.events_out,
+            &self.filtered,
+            &self.skipped,
+            &self.dead_letters,
+            &self.cut_off,
+            &self.timers,
+            &self.timer_dead_letters,
+            &self.restarts,
+            &self.invocations,
+        ] {
+            family.remove(&labels);
+        }
+        self.seconds.remove(&labels);
+        for reason in Reason::ALL {
+            self.errors.remove(&with_kind(function.as_str(), reason));
+        }
+    }
+
+    fn forget_version(&self, function: &FunctionName, version: u32) {
+        let of_version = labels_of_version(function.as_str(), version);
+        self.waiting.remove(&of_version);
+        for outcome in OUTCOMES {
+            self.outcomes.remove(&with_outcome(&of_version, outcome));
+        }
+    }
+}
+
+fn with_kind(label: &str, reason: Reason) -> Labels {
+    let mut labels = labels_of(label);
+    labels.push(("kind".to_owned(), reason.as_str().to_owned()));
+    labels
 }
 
 impl Meter {
@@ -221,10 +299,7 @@ impl Meter {
 
     /// Counts a failed try.
     pub(crate) fn failed(&self, reason: Reason) {
-        let labels = vec![
-            ("function".to_owned(), self.function.to_string()),
-            ("kind".to_owned(), reason.as_str().to_owned()),
-        ];
+        let labels = with_kind(&self.function, reason);
         self.errors.get_or_create(&labels).inc();
     }
 }

@@ -9,7 +9,7 @@ use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
 use crate::grants::HostGrants;
 use crate::instances::Instances;
 use crate::letters::{self, Letters};
-use crate::measure::{FunctionMetrics, Seen};
+use crate::measure::{FunctionMetrics, Named, Seen};
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::{Record, Standing};
@@ -18,7 +18,7 @@ use crate::task::driver::park;
 use crate::version::{self, Version};
 use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
 use crate::{FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage};
-use crate::{cleaning, deploying, housekeeping, renewing};
+use crate::{cleaning, deploying, housekeeping, renewing, restore};
 use bytes::Bytes;
 pub(crate) use inner::{Functions, Inner};
 use std::path::PathBuf;
@@ -51,6 +51,12 @@ pub struct Settings {
     pub grants: HostGrants,
     /// Folder for the state of replays; what is in it goes at a start.
     pub replay_dir: PathBuf,
+    /// Of how many versions of a function state and positions are kept as they were when they were left; 0: of none.
+    pub restores: usize,
+    /// How long they are.
+    pub restore_age: Duration,
+    /// Functions that have metrics of their own; those of the others are added up.
+    pub metrics: usize,
 }
 
 impl Default for Settings {
@@ -64,6 +70,9 @@ impl Default for Settings {
             grants: HostGrants::default(),
             compile_time: Duration::from_secs(60),
             replay_dir: PathBuf::from("tidemill-data/replay"),
+            restores: 2,
+            restore_age: Duration::from_secs(7 * 24 * 3600),
+            metrics: 100,
         }
     }
 }
@@ -103,6 +112,12 @@ pub enum KeepState {
     Keep,
     /// It goes.
     Reset,
+    /// It is again what it was when the version that is gone back to was left, and so are positions: events
+    /// since are handled again.
+    Restore {
+        /// Whether it is meant that they are, and that what is emitted for them is there twice.
+        again: bool,
+    },
 }
 
 /// What a deployment came to.
@@ -149,6 +164,19 @@ pub struct VersionReport {
     pub reset: bool,
     /// Whether it is in force.
     pub in_force: bool,
+    /// The version whose state and positions it began with, as they were when that was left.
+    pub restored: Option<u32>,
+    /// What is kept of it as it was when it was left.
+    pub kept: Option<KeptReport>,
+}
+
+/// State and positions of a version as they were when it was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptReport {
+    /// When it was left.
+    pub left: Timestamp,
+    /// Whether it can be gone back to: its state is all there.
+    pub ready: bool,
 }
 
 /// All functions of a host. Cheap to clone.
@@ -183,8 +211,9 @@ impl Processor {
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);
         let caller = Caller::new(settings.grants.clone(), clock.clone(), metrics)?;
-        let seen = Seen::new(metrics);
-        let metrics = FunctionMetrics::new(metrics);
+        let named = Arc::new(Named::new(settings.metrics));
+        let seen = Seen::new(metrics, Arc::clone(&named));
+        let metrics = FunctionMetrics::new(metrics, named);
         let parts = Parts {
             compiler,
             instances: Arc::new(instances),
@@ -205,6 +234,7 @@ impl Processor {
         housekeeping::start(&inner.parts, &inner.shutdown);
         cleaning::start(&inner);
         renewing::start(&inner);
+        restore::start(&inner);
         let instances = Arc::clone(&inner.parts.instances);
         tokio::spawn(instances.tidy(inner.shutdown.clone()));
         let seen = Arc::new(seen);
@@ -222,16 +252,24 @@ impl Processor {
     /// # Errors
     /// `invalid-component`, `invalid-manifest`, `unknown-topic` (an input), `cycle`, `topic-exists`.
     pub async fn deploy(&self, deploy: Deploy) -> Result<Deployed> {
-        deploying::deploy(&self.inner, deploy).await
+        let inner = Arc::clone(&self.inner);
+        // To its end, whoever stops waiting for it: the function's tasks stand meanwhile.
+        let put = tokio::spawn(async move { deploying::deploy(&inner, deploy).await });
+        put.await
+            .map_err(|_| Error::internal("a deployment panicked"))?
     }
 
     /// Goes back to an earlier version: deploys what it was under a new number, from where the function
-    /// stands. Everything is checked as for a deployment.
+    /// stands, or with [`KeepState::Restore`] from where that version was left, with the state of then.
+    /// Everything is checked as for a deployment.
     ///
     /// # Errors
-    /// `function-not-found`, `version-not-found`; as [`Processor::deploy`].
+    /// `function-not-found`, `version-not-found`, `restore-impossible`, `runs-again`; as [`Processor::deploy`].
     pub async fn rollback(&self, name: &str, rollback: Rollback) -> Result<Deployed> {
-        deploying::rollback(&self.inner, name, rollback).await
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        let back = tokio::spawn(async move { deploying::rollback(&inner, &name, rollback).await });
+        back.await
+            .map_err(|_| Error::internal("going back to a version panicked"))?
     }
 
     /// The versions of a function that are kept, the newest first.
@@ -241,6 +279,7 @@ impl Processor {
     pub async fn versions(&self, name: &str) -> Result<Vec<VersionReport>> {
         let (name, record) = self.inner.existing(name)?;
         let kept = version::kept(&self.inner.parts, &name, &record)?;
+        let points = restore::points(&self.inner.parts, &name)?;
         self.inner.parts.settled().await?;
         let report = |(number, version): (u32, Version)| {
             Ok(VersionReport {
@@ -253,6 +292,11 @@ impl Processor {
                 rollback_of: version.rollback_of,
                 reset: version.reset,
                 in_force: number == record.version,
+                restored: version.restored,
+                kept: points.get(&number).map(|point| KeptReport {
+                    left: Timestamp::from_micros(point.taken),
+                    ready: point.copied,
+                }),
             })
         };
         kept.into_iter().rev().map(report).collect()
@@ -309,6 +353,7 @@ impl Processor {
                     Record {
                         standing: Standing::Paused,
                         reason: None,
+                        since: Some(self.inner.parts.clock.now().micros()),
                         ..record
                     },
                 )
@@ -330,6 +375,7 @@ impl Processor {
             let record = Record {
                 standing: Standing::Running,
                 reason: None,
+                since: None,
                 ..record
             };
             self.inner.stand(&name, record).await?;
@@ -351,7 +397,7 @@ impl Processor {
         }
         match state {
             _ if record.shadow.is_some() => self.inner.drop_function(&name, &record).await,
-            KeepState::Keep => {
+            KeepState::Keep | KeepState::Restore { .. } => {
                 let record = Record {
                     standing: Standing::Deleted,
                     reason: None,

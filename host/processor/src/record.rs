@@ -65,6 +65,9 @@ pub(crate) struct Record {
     pub(crate) standing: Standing,
     /// Why not.
     pub(crate) reason: Option<String>,
+    /// Since when not, µs since 1970; unknown for those of an earlier host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<i64>,
     /// Numbers of the topics whose starting positions have been decided.
     pub(crate) started: Vec<u32>,
     /// Numbers of state slots by name. A name keeps its number for good, whatever the guest calls it
@@ -201,26 +204,33 @@ pub(crate) fn component_path(digest: &str) -> String {
     )
 }
 
+/// One of a test.
+#[cfg(test)]
+pub(crate) fn plain() -> Record {
+    Record {
+        id: 3,
+        version: 2,
+        digest: "sha256:ab".into(),
+        bytes: 9,
+        imports: vec!["tidemill:function/host@0.1.0".into()],
+        manifest: serde_json::json!({"input": [{"topic": "a"}]}),
+        standing: Standing::Stopped,
+        reason: Some("why".into()),
+        since: None,
+        started: vec![4],
+        slots: BTreeMap::from([("total".into(), 1)]),
+        stamped: false,
+        shadow: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn record() -> Record {
-        Record {
-            id: 3,
-            version: 2,
-            digest: "sha256:ab".into(),
-            bytes: 9,
-            imports: vec!["tidemill:function/host@0.1.0".into()],
-            manifest: json!({"input": [{"topic": "a"}]}),
-            standing: Standing::Stopped,
-            reason: Some("why".into()),
-            started: vec![4],
-            slots: BTreeMap::from([("total".into(), 1)]),
-            stamped: false,
-            shadow: None,
-        }
+        plain()
     }
 
     #[test]
@@ -230,11 +240,14 @@ mod tests {
         let (name, read) = Record::decode("function/f", golden).expect("its own bytes");
         assert_eq!((name.as_str(), read), ("f", record()));
         let stamped = Record {
+            since: Some(17),
             stamped: true,
             ..record()
         };
         let encoded = stamped.encode().expect("encodes");
-        assert!(encoded.ends_with(br#","slots":{"total":1},"stamped":true}"#));
+        assert!(encoded.ends_with(
+            br#""reason":"why","since":17,"started":[4],"slots":{"total":1},"stamped":true}"#
+        ));
         assert_eq!(
             Record::decode("function/f", &encoded).expect("its own").1,
             stamped

@@ -1,15 +1,19 @@
 //! Functions whose topics were deleted, by force, and made again: a topic is what it is by its number, so
-//! they are taken up again with those that have the names now, and read a new input from its beginning.
+//! they are taken up again with those that have the names now, and read a new input from its beginning. And functions
+//! that couldn't be taken up when the host started, for something of them was missing: they are tried again.
 
 use crate::deployment::Deployment;
 use crate::parts::Parts;
 use crate::processor::Inner;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidemill_types::FunctionName;
 
 /// How often topics are looked for.
 const LOOK: Duration = Duration::from_secs(1);
+/// The longest pause before a function is tried again that can't be taken up; it grows from [`LOOK`] on.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Starts it; it ends with the processor.
 pub(crate) fn start(inner: &Arc<Inner>) {
@@ -18,9 +22,10 @@ pub(crate) fn start(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         shutdown
             .run_until_cancelled(async move {
+                let mut tries = Tries::default();
                 loop {
                     clock.sleep(LOOK).await;
-                    if !look(&inner).await {
+                    if !look(&inner, &mut tries).await {
                         return;
                     }
                 }
@@ -29,18 +34,60 @@ pub(crate) fn start(inner: &Arc<Inner>) {
     });
 }
 
-async fn look(inner: &Weak<Inner>) -> bool {
+/// Functions that can't be taken up: when each is tried next, and the pause before that.
+#[derive(Default)]
+struct Tries(HashMap<FunctionName, (Duration, Duration)>);
+
+impl Tries {
+    /// Whether a function's turn has come; the next one comes later each time.
+    fn turn(&mut self, name: &FunctionName, now: Duration) -> bool {
+        let (due, pause) = self.0.get(name).copied().unwrap_or_default();
+        if now < due {
+            return false;
+        }
+        let pause = (pause * 2).clamp(LOOK, LONGEST);
+        self.0.insert(name.clone(), (now + pause, pause));
+        true
+    }
+}
+
+async fn look(inner: &Weak<Inner>, tries: &mut Tries) -> bool {
     let Some(inner) = inner.upgrade() else {
         return false;
     };
-    for (name, found) in inner.deployed() {
+    let deployed = inner.deployed();
+    let unready = |name: &FunctionName| {
+        let mut all = deployed.iter();
+        all.any(|(known, found)| known == name && *found == Found::Unready)
+    };
+    tries.0.retain(|name, _| unready(name));
+    for (name, found) in deployed {
         match found {
             Found::Same => {}
             Found::Gone(topic) => inner.without_input(&name, &topic),
             Found::Other => renew(&inner, &name).await,
+            Found::Unready => {
+                if tries.turn(&name, inner.parts.clock.elapsed()) {
+                    take_up(&inner, &name).await;
+                }
+            }
         }
     }
     true
+}
+
+/// Tries once more what couldn't be taken up. Why it can't is in what the function says of itself.
+async fn take_up(inner: &Inner, name: &FunctionName) {
+    let _admin = inner.admin.lock().await;
+    match inner.renew(name).await {
+        Ok(true) => {
+            tracing::info!(function = %name, "a function that couldn't be taken up goes on");
+        }
+        // Somebody was quicker, or it is gone.
+        Ok(false) => {}
+        Err(wrong) if wrong.code == "function-not-found" => {}
+        Err(wrong) => inner.still_unready(name, wrong),
+    }
 }
 
 async fn renew(inner: &Inner, name: &FunctionName) {
@@ -66,6 +113,8 @@ pub(crate) enum Found {
     Other,
     /// Its input isn't there.
     Gone(String),
+    /// It couldn't be taken up.
+    Unready,
 }
 
 impl Found {

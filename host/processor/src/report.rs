@@ -159,6 +159,8 @@ pub struct TaskReport {
     pub status: FunctionStatus,
     /// Why, in words.
     pub status_reason: Option<String>,
+    /// Whether something that it needs holds it up: memory, a thread, the disk, storage.
+    pub waits: bool,
 }
 
 /// One entry of state.

@@ -18,7 +18,7 @@ use crate::processor::{Functions, Inner, Processor};
 use crate::record::{Record, Role, Shadow, Standing, reader};
 use crate::version;
 use crate::{Deploy, Deployed, FunctionReport, KeepState, deploying};
-pub(crate) use copy::{load, state};
+pub(crate) use copy::{Pages, load, state};
 use serde_json::{Value, json};
 use tidemill_log::{Draft, Position};
 use tidemill_state::Changes;

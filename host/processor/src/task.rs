@@ -13,6 +13,7 @@ mod parking;
 mod repartition;
 mod skipped;
 mod transaction;
+mod view;
 mod wanted;
 
 use crate::attempts::Next;
@@ -32,8 +33,7 @@ use crate::timers::Timers;
 use crate::usage::Kept;
 use firing::Turned;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_env::Shutdown;
 use tidemill_log::{Read, ReadLimit};
@@ -41,6 +41,7 @@ use tidemill_state::Scope;
 use tidemill_types::{Error, PartitionId, Timestamp};
 use tidemill_wasm::LogLevel;
 use transaction::Prepared;
+pub(crate) use view::View;
 pub(crate) use wanted::Wanted;
 
 /// How long a slice may last before another task has its turn.
@@ -77,50 +78,6 @@ pub(crate) enum Slice {
     Stop(String),
     /// The task can't go on.
     Fault(Error),
-}
-
-/// What can be seen of a task while it works.
-#[derive(Default)]
-pub(crate) struct View {
-    retrying: Mutex<Option<String>>,
-    parked: Mutex<Option<String>>,
-    /// One more than there are; 0: not known yet.
-    timers: AtomicU64,
-}
-
-impl View {
-    /// Timers that are set, once they are known.
-    pub(crate) fn timers(&self) -> Option<u64> {
-        self.timers.load(Ordering::Acquire).checked_sub(1)
-    }
-
-    fn set_timers(&self, timers: usize) {
-        self.timers.store(timers as u64 + 1, Ordering::Release);
-    }
-
-    /// Why the event at the front is being tried again, if it is.
-    pub(crate) fn retrying(&self) -> Option<String> {
-        self.retrying
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Why an event was parked last, if one was.
-    pub(crate) fn parked(&self) -> Option<String> {
-        self.parked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set_parked(&self, why: String) {
-        *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-    }
-
-    fn set(&self, why: Option<String>) {
-        *self.retrying.lock().unwrap_or_else(PoisonError::into_inner) = why;
-    }
 }
 
 /// A task.
@@ -449,8 +406,13 @@ impl Task {
     }
 
     /// Says what it waits for.
-    pub(crate) fn say(&self, why: String) {
-        self.view.set(Some(why));
+    pub(crate) fn waits(&self, why: impl Into<String>) {
+        self.view.waits(self.parts.clock.now(), why.into());
+    }
+
+    /// It has what it waited for.
+    pub(crate) fn goes_on(&self) {
+        self.view.goes_on();
     }
 
     fn desk(&self) -> Desk<'_> {

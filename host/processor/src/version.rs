@@ -59,6 +59,9 @@ pub(crate) struct Version {
     /// As `left_at`, of the further inputs of the one before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) left_at_of_others: Vec<Vec<u64>>,
+    /// The version whose state, positions and totals it began with, as they were when that was left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restored: Option<u32>,
 }
 
 /// Versions of a function by number.
@@ -117,6 +120,7 @@ impl Version {
             left_at: None,
             first_of_others: Vec::new(),
             left_at_of_others: Vec::new(),
+            restored: None,
         }
     }
 
@@ -161,6 +165,24 @@ pub(crate) fn kept(parts: &Parts, name: &FunctionName, record: &Record) -> Resul
         .entry(record.version)
         .or_insert_with(|| Version::of_record(record));
     Ok(versions)
+}
+
+/// The versions that led to the state a version has, from the one that began without any, as far as they are kept.
+/// Where a version began with what another one had left, those between aren't among them.
+pub(crate) fn led_to(versions: &Versions, number: u32) -> Vec<u32> {
+    let mut way = Vec::new();
+    let mut next = Some(number);
+    while let Some((number, version)) = next.and_then(|n| versions.get_key_value(&n)) {
+        way.push(*number);
+        next = match version.restored {
+            _ if version.reset => None,
+            // Only earlier ones can have been left.
+            Some(restored) => Some(restored).filter(|restored| restored < number),
+            None => versions.range(..number).next_back().map(|(n, _)| *n),
+        };
+    }
+    way.reverse();
+    way
 }
 
 /// Adds a version to a transaction, and takes the oldest away beyond [`MOST`].
@@ -295,6 +317,7 @@ mod tests {
             left_at: None,
             first_of_others: Vec::new(),
             left_at_of_others: Vec::new(),
+            restored: None,
         };
         let golden = br#"{"digest":"sha256:ab","bytes":9,"imports":["tidemill:function/host@0.1.0"],"manifest":{"input":[{"topic":"a"}]},"deployed":17,"behind":4,"emitted":[1,0],"first":[3,0]}"#;
         assert_eq!(version.encode().expect("encodes"), golden);
@@ -303,11 +326,12 @@ mod tests {
             rollback_of: Some(1),
             reset: true,
             left_at: Some(vec![5, 6]),
+            restored: Some(1),
             ..version
         };
         let encoded = back.encode().expect("encodes");
         assert!(encoded.ends_with(
-            br#""deployed":17,"rollback_of":1,"reset":true,"behind":4,"emitted":[1,0],"first":[3,0],"left_at":[5,6]}"#
+            br#""deployed":17,"rollback_of":1,"reset":true,"behind":4,"emitted":[1,0],"first":[3,0],"left_at":[5,6],"restored":1}"#
         ));
         assert_eq!(Version::decode("k", &encoded).expect("its own"), back);
         let several = back.between(
@@ -325,5 +349,32 @@ mod tests {
         let name = "f".parse().expect("a name");
         assert_eq!(key(&name, 12), "version/f/0000000012");
         assert!(key(&name, 12).starts_with(&prefix_of(&name)));
+    }
+
+    #[test]
+    fn what_led_to_a_version_passes_over_what_was_undone() {
+        let record = Record {
+            version: 1,
+            ..crate::record::plain()
+        };
+        let version = |reset, restored| Version {
+            reset,
+            restored,
+            ..Version::of_record(&record)
+        };
+        let versions = Versions::from([
+            (1, version(false, None)),
+            (2, version(true, None)),
+            (3, version(false, None)),
+            (4, version(false, Some(2))),
+            (5, version(false, None)),
+            (6, version(false, Some(1))),
+            (7, version(false, Some(5))),
+        ]);
+        assert_eq!(led_to(&versions, 3), [2, 3]);
+        assert_eq!(led_to(&versions, 5), [2, 4, 5]);
+        assert_eq!(led_to(&versions, 6), [1, 6]);
+        assert_eq!(led_to(&versions, 7), [2, 4, 5, 7]);
+        assert_eq!(led_to(&versions, 8), [0; 0]);
     }
 }

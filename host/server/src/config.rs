@@ -121,6 +121,12 @@ pub struct Functions {
     pub maxima: Maxima,
     /// What is kept of each function's log.
     pub log_retention: LogRetention,
+    /// Of how many versions state and positions are kept as they were when they were left.
+    pub restores: usize,
+    /// How long they are.
+    pub restore_age: Duration,
+    /// Functions that have metrics of their own.
+    pub metrics: usize,
 }
 
 /// Settings of the host's own log lines.
@@ -183,6 +189,9 @@ impl Default for Config {
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),
                 log_retention: LogRetention::default(),
+                restores: 2,
+                restore_age: Duration::from_secs(7 * 24 * 3600),
+                metrics: 100,
             },
             grants: HostGrants::default(),
             telemetry: Telemetry {

@@ -114,6 +114,9 @@ impl Parts {
             compile_time: config.functions.compile_time,
             grants: config.grants.clone(),
             replay_dir: config.dir.join("replay"),
+            restores: config.functions.restores,
+            restore_age: config.functions.restore_age,
+            metrics: config.functions.metrics,
         };
         let processor = Processor::open(
             settings,

@@ -71,7 +71,39 @@ fn changes(answer: &Value) -> Vec<String> {
     if plan["state"] == "reset" {
         lines.push("all state is forgotten".to_owned());
     }
+    lines.extend(again(&plan["again"]));
     lines.extend(start(plan));
+    lines
+}
+
+/// What going back to where a version was left comes to.
+fn again(again: &Value) -> Vec<String> {
+    if again.is_null() {
+        return Vec::new();
+    }
+    let many = |what: &str| again[what].as_u64().unwrap_or(0);
+    let mut lines = vec![
+        format!(
+            "state and positions are again what they were when version {} was left, at {}",
+            cell(&again["version"]),
+            cell(&again["left"])
+        ),
+        format!(
+            "{} events that were handled since are handled again",
+            many("events")
+        ),
+        format!(
+            "{} events emitted and {} dead letters written since stand, and may come again",
+            many("emitted"),
+            many("dead_lettered")
+        ),
+    ];
+    if many("passed_over") > 0 {
+        lines.push(format!(
+            "{} events are passed over, for that version had handled them",
+            many("passed_over")
+        ));
+    }
     lines
 }
 
@@ -193,6 +225,20 @@ mod tests {
         assert_eq!(
             changes(&several).last().map(String::as_str),
             Some("goes on at a 0:3 (2 to read), b 0:0 (0 to read)")
+        );
+        let back = json!({"changed": true, "plan": {"from": 2, "state": "restore", "moves": true, "changes": [],
+            "start": [{"partition": 0, "offset": 3, "end": 5}],
+            "again": {"version": 1, "left": "2026-01-01T00:00:00Z", "events": 2, "emitted": 3, "dead_lettered": 0,
+                "passed_over": 1}}});
+        assert_eq!(
+            changes(&back),
+            [
+                "state and positions are again what they were when version 1 was left, at 2026-01-01T00:00:00Z",
+                "2 events that were handled since are handled again",
+                "3 events emitted and 0 dead letters written since stand, and may come again",
+                "1 events are passed over, for that version had handled them",
+                "moves to 0:3 (2 to read)"
+            ]
         );
         let same = json!({"changed": false, "plan": {"from": 1}});
         assert_eq!(changes(&same).len(), 1);

@@ -7,7 +7,7 @@ use crate::failure::Result;
 use crate::print::{self, Table, cell};
 use clap::Args;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// List the versions of a function that are kept, the newest first.
 #[derive(Args, Debug)]
@@ -21,15 +21,21 @@ pub(crate) struct Versions {
 
 /// Go back to an earlier version: what it was becomes a new version, from where the function stands.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  tidemill functions rollback carrier-delays 1 --dry-run")]
+#[command(
+    after_help = "Example:\n  tidemill functions rollback carrier-delays 1 --dry-run\n  tidemill functions rollback carrier-delays 1 --state restore"
+)]
 pub(crate) struct Rollback {
     /// Name of the function.
     name: String,
     /// Number of the version.
     version: u32,
-    /// What becomes of the state.
-    #[arg(long, value_parser = ["keep", "reset"], default_value = "keep")]
+    /// What becomes of the state. With `restore` state and positions are again what they were when that version was
+    /// left: events since then are handled again, and what was emitted for them is there twice.
+    #[arg(long, value_parser = ["keep", "reset", "restore"], default_value = "keep")]
     state: String,
+    /// With `--state restore`: that events are handled again is meant; don't ask.
+    #[arg(short, long)]
+    yes: bool,
     /// Check everything, show what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -50,6 +56,12 @@ pub(super) async fn list(client: &Client, args: &Versions) -> Result<()> {
             if version["state_reset"] == true {
                 notes.push("state reset".to_owned());
             }
+            if let Some(of) = version["restored"].as_u64() {
+                notes.push(format!("with what {of} had left"));
+            }
+            if version["left"]["ready"] == true {
+                notes.push("can be restored".to_owned());
+            }
             table.row(vec![
                 cell(&version["version"]),
                 cell(&version["deployed"]),
@@ -69,13 +81,25 @@ pub(super) async fn list(client: &Client, args: &Versions) -> Result<()> {
 }
 
 pub(super) async fn rollback(client: &Client, args: &Rollback) -> Result<()> {
-    let dry_run: &[(&str, &str)] = match args.dry_run {
+    let mut again = args.yes;
+    if args.state == "restore" && !args.dry_run && !again && plan::can_ask() {
+        let answer = sent(client, args, (true, false)).await?;
+        if !plan::confirmed(&answer)? {
+            return Ok(());
+        }
+        again = true;
+    }
+    let answer = sent(client, args, (args.dry_run, again)).await?;
+    plan::show(args.show.output, &answer)
+}
+
+async fn sent(client: &Client, args: &Rollback, (dry_run, again): (bool, bool)) -> Result<Value> {
+    let query: &[(&str, &str)] = match dry_run {
         true => &[("dry_run", "true")],
         false => &[],
     };
     let path = ["v1", "functions", &args.name, "rollback"];
-    let request = client.request(Method::POST, &path, dry_run);
-    let asked = json!({"version": args.version, "state": args.state});
-    let answer = client.json(request.json(&asked)).await?;
-    plan::show(args.show.output, &answer)
+    let request = client.request(Method::POST, &path, query);
+    let asked = json!({"version": args.version, "state": args.state, "again": again});
+    client.json(request.json(&asked)).await
 }

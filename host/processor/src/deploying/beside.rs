@@ -1,6 +1,6 @@
 //! A version put beside the one in force, and put in force from there.
 
-use super::{Wanted, check, ends, fetch, plan, put, sent, starting, topics};
+use super::{Wanted, check, ends, fetch, kept, plan, put, sent, starting, topics};
 use crate::deployment::dead_letter_topic;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
@@ -187,6 +187,7 @@ fn record(inner: &Inner, deployed: &Deployed, live: &Record, shadow: &Shadow) ->
         manifest: deployed.manifest.source.clone(),
         standing: Standing::Deleted,
         reason: None,
+        since: None,
         started: live.started.clone(),
         slots: live.slots.clone(),
         stamped: shadow.empty || live.stamped,
@@ -333,7 +334,7 @@ pub(crate) async fn promote(
     (state, dry_run): (KeepState, bool),
 ) -> Result<Deployed> {
     let ends = ends(inner);
-    let _admin = inner.admin.lock().await;
+    let admin = inner.admin.lock().await;
     let (name, _) = inner.existing(name)?;
     let (beside, record) = shadow::existing(inner, &name)?;
     let shadow = record.shadow.as_ref();
@@ -352,9 +353,11 @@ pub(crate) async fn promote(
         ends,
         dry_run,
     };
-    let deployed = put(inner, wanted).await?;
+    let (deployed, copying) = put(inner, wanted).await?;
     if !dry_run {
         inner.drop_function(&beside, &record).await?;
     }
+    drop(admin);
+    kept(inner, copying).await;
     Ok(deployed)
 }

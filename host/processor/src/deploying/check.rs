@@ -264,10 +264,9 @@ fn remembered(
     name: &FunctionName,
 ) -> Result<BTreeMap<String, SlotSpec>> {
     let mut slots = BTreeMap::new();
-    for version in version::kept(&inner.parts, name, record)?.into_values() {
-        if version.reset {
-            slots.clear();
-        }
+    let versions = version::kept(&inner.parts, name, record)?;
+    let way = version::led_to(&versions, record.version);
+    for version in way.iter().filter_map(|number| versions.get(number)) {
         let manifest = Manifest::resolve(None, Some(&version.manifest), name)?;
         slots.extend(
             manifest

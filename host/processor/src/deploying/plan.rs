@@ -4,7 +4,7 @@ use crate::manifest::{Manifest, SlotSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tidemill_log::Format;
-use tidemill_types::format_duration;
+use tidemill_types::{Timestamp, format_duration};
 use tidemill_wasm::Clock;
 
 /// What a deployment changes.
@@ -20,6 +20,25 @@ pub struct Plan {
     pub start: Vec<PlanStart>,
     /// Whether that isn't where the version before stands.
     pub moves: bool,
+    /// What it means that state and positions go back to what they were.
+    pub again: Option<PlanAgain>,
+}
+
+/// What going back to where a version was left comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanAgain {
+    /// The version.
+    pub version: u32,
+    /// When it was left.
+    pub left: Timestamp,
+    /// Events that were handled since, and are handled again.
+    pub events: u64,
+    /// Events that were emitted since: they stand, and are emitted again.
+    pub emitted: u64,
+    /// Events that were dead letters since.
+    pub dead_lettered: u64,
+    /// Events that are passed over, for the version had handled them before it was left.
+    pub passed_over: u64,
 }
 
 /// One difference: what is only before is removed, what is only after is added.

@@ -252,7 +252,8 @@ pub(crate) fn goes_on(stood: &[(TopicId, u64)], begins: &[(TopicId, u64)]) -> bo
     both.peek().is_some() && both.all(|(stood, begins)| stood == begins)
 }
 
-pub(super) fn step(reader: u32, at: PartitionId, to: u64, note: Option<Note>) -> Advance {
+/// A reader's first step on a partition.
+pub(crate) fn step(reader: u32, at: PartitionId, to: u64, note: Option<Note>) -> Advance {
     Advance {
         reader,
         topic: at.topic,

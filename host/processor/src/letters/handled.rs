@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tidemill_types::{Error, ErrorKind, FunctionName, Result, TopicId};
 
 /// Prefix of the entries.
@@ -91,12 +92,24 @@ impl Handled {
         (offset < *end).then_some((*done, *end))
     }
 
+    /// Says that letters are of no more use with which nothing was done before.
+    pub(crate) fn discard(&mut self, letters: Range<u64>) {
+        if !letters.is_empty() {
+            self.add_all(letters, Done::Discarded);
+        }
+    }
+
     /// Says that something was done with a letter with which nothing was done before.
     pub(crate) fn add(&mut self, offset: u64, done: Done) {
         debug_assert!(self.of(offset).is_none());
-        let (mut first, mut end) = (offset, offset + 1);
-        if let Some((before, (until, as_before))) = self.0.range(..offset).next_back()
-            && (*until, *as_before) == (offset, done)
+        self.add_all(offset..offset + 1, done);
+    }
+
+    fn add_all(&mut self, letters: Range<u64>, done: Done) {
+        let Range { start, mut end } = letters;
+        let mut first = start;
+        if let Some((before, (until, as_before))) = self.0.range(..start).next_back()
+            && (*until, *as_before) == (start, done)
         {
             first = *before;
         }
@@ -131,6 +144,11 @@ mod tests {
         assert!(Handled::decode(b"{}", TopicId(7)).is_err());
         assert_eq!(handled.of(4), Some((Done::Redriven, 6)));
         assert_eq!((handled.of(2), handled.of(7)), (None, None));
+        let mut more = handled.clone();
+        more.discard(9..9);
+        assert_eq!(more, handled);
+        more.discard(7..9);
+        assert_eq!((more.of(8), more.of(9)), (Some((Done::Discarded, 9)), None));
         let name = "f".parse().expect("a name");
         assert_eq!(Handled::key(&name, 3), "letters/f/3");
     }

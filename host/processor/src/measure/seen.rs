@@ -1,17 +1,18 @@
 //! Figures of functions that are looked up when somebody asks: how far behind they are, what they keep.
 
-use super::Labels;
+use super::{Labels, Named};
 use crate::function::Function;
 use crate::instances::PAGE;
 use crate::{FunctionReport, FunctionStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_env::metrics::{Family, Gauge, Metrics};
 
 type Gauges = Family<Labels, Gauge>;
 
 /// The gauges. Those of functions that are gone go with the next look.
 pub(crate) struct Seen {
+    named: Arc<Named>,
     all: Mutex<All>,
 }
 
@@ -25,11 +26,12 @@ struct All {
 
 impl Seen {
     /// Adds them to the host's metrics.
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, named: Arc<Named>) -> Self {
         let gauges = |name: &str, help: &str| {
             metrics.add(&format!("function_{name}"), help, Gauges::default())
         };
         Self {
+            named,
             all: Mutex::new(All {
                 lag: gauges("lag_events", "Events not read yet, over all partitions."),
                 lag_seconds: metrics.add(
@@ -58,25 +60,28 @@ impl Seen {
         }
         all.lag_seconds.clear();
         for (report, function) in functions {
-            let labels = vec![("function".to_owned(), report.name.to_string())];
-            let set = |gauges: &Gauges, value: u64| {
+            let labels = super::labels_of(&self.named.shown(&report.name));
+            // Several functions may have the same label.
+            let add = |gauges: &Gauges, value: u64| {
                 let value = i64::try_from(value).unwrap_or(i64::MAX);
-                gauges.get_or_create(&labels).set(value);
+                gauges.get_or_create(&labels).inc_by(value);
             };
-            set(&all.lag, report.tasks.iter().map(|task| task.lag).sum());
+            add(&all.lag, report.tasks.iter().map(|task| task.lag).sum());
             let oldest = report.tasks.iter().map(|task| task.lag_seconds);
-            all.lag_seconds
-                .get_or_create(&labels)
-                .set(oldest.fold(0.0, f64::max));
+            let oldest = oldest.fold(0.0, f64::max);
+            let seconds = all.lag_seconds.get_or_create(&labels);
+            seconds.set(oldest.max(seconds.get()));
             let running = match report.status {
                 FunctionStatus::Running | FunctionStatus::Retrying => 1,
                 FunctionStatus::Paused | FunctionStatus::Stopped => 0,
             };
-            set(&all.running, running);
+            add(&all.running, running);
             if let Some(deployment) = &function.deployment {
-                set(&all.state, deployment.usage.total());
-                let pages = deployment.pages.load(Ordering::Relaxed);
-                set(&all.memory, u64::from(pages) * PAGE);
+                add(&all.state, deployment.usage.total());
+                let pages = u64::from(deployment.pages.load(Ordering::Relaxed));
+                let bytes = i64::try_from(pages * PAGE).unwrap_or(i64::MAX);
+                let memory = all.memory.get_or_create(&labels);
+                memory.set(bytes.max(memory.get()));
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::processor::{Draft, Settings};
 use crate::record::{NEXT, PREFIX, Record, Role, Standing, reader};
 use crate::renewing::Found;
 use crate::replay::Jobs;
+use crate::restore::{self, Keeping};
 use crate::shadow;
 use crate::task::driver::{Handle, Stopped, park};
 use crate::version;
@@ -73,6 +74,7 @@ impl Inner {
         for (name, record) in unfinished {
             shadow::sweep(&inner, &name, &record).await?;
         }
+        restore::sweep(&inner, true).await?;
         version::sweep(&inner.parts).await?;
         tokio::spawn(supervise(Arc::downgrade(&inner), ended));
         Ok(inner)
@@ -90,7 +92,7 @@ impl Inner {
                 }
                 Err(wrong) => {
                     tracing::error!(function = %name, error = %wrong, "a function can't be taken up");
-                    broken = Some(wrong.detail);
+                    broken = Some(unready(wrong));
                     None
                 }
             },
@@ -268,18 +270,30 @@ impl Inner {
         }
     }
 
-    /// Functions that should run and are ready to, with what became of their topics.
+    /// Functions that should run, with what became of their topics.
     pub(crate) fn deployed(&self) -> Vec<(FunctionName, Found)> {
         let functions = self.lock();
-        let ready = functions
+        let wanted = functions
             .iter()
             .filter(|(_, function)| function.should_run());
-        ready
-            .filter_map(|(name, function)| {
-                let deployment = function.deployment.as_ref()?;
-                Some((name.clone(), Found::of(&self.parts, deployment)))
+        wanted
+            .map(|(name, function)| {
+                let found = match &function.deployment {
+                    Some(deployment) => Found::of(&self.parts, deployment),
+                    None => Found::Unready,
+                };
+                (name.clone(), found)
             })
             .collect()
+    }
+
+    /// Says why a function still can't be taken up.
+    pub(crate) fn still_unready(&self, name: &FunctionName, why: Error) {
+        if let Some(function) = self.lock().get_mut(name)
+            && function.deployment.is_none()
+        {
+            function.broken = Some(unready(why));
+        }
     }
 
     /// Says that a function's input is gone.
@@ -351,16 +365,21 @@ impl Inner {
             draft.forget(reader(record.function(), role));
         }
         let partitions = partitions.unwrap_or_default();
-        let mut cleared = clear(record.function(), partitions);
+        let mut keeping = Keeping::default();
+        keeping.drop_all(self, &mut draft, name)?;
+        let cleared = &mut keeping.cleared;
+        cleared.extend(clear(record.function(), partitions));
         cleared.extend(parked::cleared(record.function(), partitions));
         if let Some(shadow) = shadow {
-            shadow.forget(&mut draft, &mut cleared);
+            shadow.forget(&mut draft, cleared);
         }
-        if let Err(wrong) = self.parts.commit_durably(draft, &cleared).await {
+        if let Err(wrong) = self.parts.commit_durably(draft, &keeping.cleared).await {
             self.start(name)?;
             return Err(wrong);
         }
         self.lock().remove(name);
+        keeping.done(&self.parts);
+        self.parts.metrics.forget(name);
         self.parts.state.forget(record.function());
         if let Some(shadow) = shadow {
             self.parts.state.forget(shadow.kept());
@@ -376,6 +395,14 @@ impl Inner {
             }
         }
         Ok(())
+    }
+}
+
+/// Why a function can't be taken up, in words.
+fn unready(why: Error) -> String {
+    match why.code {
+        "topic-not-found" => format!("{}; it goes on once that is made again", why.detail),
+        _ => format!("it can't be taken up: {}; that is tried again", why.detail),
     }
 }
 
@@ -398,6 +425,7 @@ async fn supervise(inner: Weak<Inner>, mut ended: mpsc::UnboundedReceiver<Stoppe
         let record = Record {
             standing: Standing::Stopped,
             reason: Some(task.why),
+            since: Some(inner.parts.clock.now().micros()),
             ..record
         };
         inner.stop_for_good(&name, record).await;

@@ -5,7 +5,7 @@ use super::source::Span;
 use crate::deployment::Deployment;
 use crate::function_log::FunctionLog;
 use crate::manifest::Order;
-use crate::measure::FunctionMetrics;
+use crate::measure::{FunctionMetrics, Named};
 use crate::merge::{Gathered, Merge, Next, Positions};
 use crate::note::Note;
 use crate::parts::Parts;
@@ -58,7 +58,7 @@ impl Run {
             clock: Clock::manual(Timestamp::from_micros(0)),
             random: Random::seeded(0),
             pool: Pool::start(threads, live.clock.clone())?,
-            metrics: FunctionMetrics::new(&unseen),
+            metrics: FunctionMetrics::new(&unseen, Arc::new(Named::new(1))),
             keeper: Arc::clone(&live.keeper),
             caller: None,
             aside: Some(Aside::default()),

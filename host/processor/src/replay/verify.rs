@@ -23,7 +23,7 @@ use crate::note::Note;
 use crate::processor::Inner;
 use crate::record::{Role, reader};
 use crate::task::driver::park;
-use crate::version::Version;
+use crate::version::{self, Version};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -113,9 +113,12 @@ impl Verifying {
     ) -> Result<Self> {
         let base = base(&found)?;
         let mut stretches: Vec<Stretch> = Vec::new();
-        for (number, version) in found.versions.range(base.0..) {
+        let way = version::led_to(&found.versions, found.record.version);
+        for (number, version) in way.iter().filter_map(|n| found.versions.get_key_value(n)) {
+            // One that began with what another had left stands where that stood.
+            let moved = version.left().filter(|_| version.restored.is_none());
             if let Some(last) = stretches.last_mut() {
-                last.end = Some(version.left().unwrap_or_else(|| version.begins()));
+                last.end = Some(moved.unwrap_or_else(|| version.begins()));
             }
             stretches.push(Stretch {
                 deployment: found.deployment(inner, Some(*number)).await?,
@@ -375,9 +378,9 @@ fn base(found: &Found) -> Result<(u32, Version)> {
             "a shadow begins with a copy of another function's state; compare it with that function instead",
         ));
     }
-    let began = |(number, version): &(&u32, &Version)| **number == 1 || version.reset;
-    let mut versions = found.versions.iter().rev();
-    match versions.find(began) {
+    let way = version::led_to(&found.versions, found.record.version);
+    let first = way.first().and_then(|n| found.versions.get_key_value(n));
+    match first.filter(|(number, version)| **number == 1 || version.reset) {
         Some((number, version)) if !version.first.is_empty() => Ok((*number, version.clone())),
         _ => Err(impossible(
             "where the function began isn't kept any more, for it was deployed by an earlier host or more than a hundred versions ago; what a version does from here on can be verified after it was deployed with state=reset",

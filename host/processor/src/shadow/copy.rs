@@ -50,10 +50,11 @@ pub(crate) async fn load(run: &Run, frozen: &Arc<Frozen>, from: Scope, to: Scope
 }
 
 /// Some values of a scope.
-struct Values(Vec<tidemill_state::FrozenValue>);
+pub(crate) struct Values(Vec<tidemill_state::FrozenValue>);
 
 impl Values {
-    fn under(&self, scope: Scope) -> Changes {
+    /// The changes that put them into another scope.
+    pub(crate) fn under(&self, scope: Scope) -> Changes {
         let mut changes = Changes::new(scope);
         for value in &self.0 {
             changes.push(Change::Set {
@@ -67,7 +68,7 @@ impl Values {
 }
 
 /// Reads a scope from its beginning to its end.
-struct Pages {
+pub(crate) struct Pages {
     frozen: Arc<Frozen>,
     scope: Scope,
     behind: Option<Bytes>,
@@ -75,7 +76,8 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(frozen: &Arc<Frozen>, scope: Scope) -> Self {
+    /// From the beginning.
+    pub(crate) fn new(frozen: &Arc<Frozen>, scope: Scope) -> Self {
         Self {
             frozen: Arc::clone(frozen),
             scope,
@@ -84,7 +86,11 @@ impl Pages {
         }
     }
 
-    async fn next(&mut self) -> Result<Option<Values>> {
+    /// Values of about a transaction; `None`: there are no more.
+    ///
+    /// # Errors
+    /// When state can't be read.
+    pub(crate) async fn next(&mut self) -> Result<Option<Values>> {
         if self.done {
             return Ok(None);
         }

@@ -105,7 +105,9 @@ async fn drive(
     }
     loop {
         let (function, most) = (task.scope().function, task.concurrency());
+        task.view.queue(parts.clock.elapsed());
         let ran = parts.pool.run(function, most, move || {
+            task.view.begin();
             let slice = task.work();
             (task, slice)
         });
@@ -170,6 +172,7 @@ async fn wait(
                 let reading = task.reading(wanted);
                 if let Some(known) = apart(parts, task, reading).await? {
                     task.learned(known)?;
+                    task.goes_on();
                     if counts {
                         // The limit is one of all partitions together.
                         task.usage().known().await;
@@ -177,7 +180,9 @@ async fn wait(
                 }
             }
             Slice::Instance(pages) => {
-                task.say("waiting for memory for an instance (functions.memory_bytes)".into());
+                task.waits(
+                    "there is no memory for an instance; others have all of it (functions.memory_bytes)",
+                );
                 let room = parts.instances.room(pages).await?;
                 task.granted(room);
             }
@@ -190,13 +195,23 @@ async fn wait(
                 };
                 next = task.heard(&wanted, &outcome);
             }
-            Slice::Room => parts.log.room().await,
+            Slice::Room => {
+                task.waits(
+                    "too much is on its way to the disk (log.in_flight_bytes): the disk is slower than what comes in",
+                );
+                parts.log.room().await;
+            }
             Slice::Pause(pause) => parts.clock.sleep(pause).await,
             Slice::Stop(why) => return Err(End::Stands(why)),
             Slice::Fault(error) => return Err(error.into()),
         }
     }
-    parts.state.room().await;
+    let room = std::pin::pin!(parts.state.room());
+    if let std::task::Poll::Pending = futures::poll!(room) {
+        task.waits("changed state waits to be written back (state.dirty_bytes)");
+        parts.state.room().await;
+        task.goes_on();
+    }
     Ok(())
 }
 
@@ -216,6 +231,7 @@ async fn apart<T: Send + 'static>(
 
 /// Waits for events, for a timer in processing time or for a parked event's next try.
 async fn idle(parts: &Parts, task: &mut Task, followers: &mut [Follower]) -> Result<(), End> {
+    task.goes_on();
     let moved = match task.until_due() {
         None => moved(task, followers).await,
         Some(due) => tokio::select! {
@@ -248,7 +264,10 @@ async fn moved(task: &Task, followers: &mut [Follower]) -> Result<u64, Error> {
 async fn read(parts: &Parts, task: &mut Task) -> Result<Option<Slice>, End> {
     let (_, at, from) = task.wanted();
     match parts.log.read(at, from, task.fetch_limit()).await {
-        Ok(read) => Ok(task.fetched(read)),
+        Ok(read) => {
+            task.goes_on();
+            Ok(task.fetched(read))
+        }
         Err(error) if error.kind == ErrorKind::OutOfRange => {
             let start = parts.log.range(at)?.start;
             match start > from {
@@ -266,7 +285,7 @@ async fn pause(parts: &Parts, task: &Task, error: Error) -> Result<(), End> {
     if error.kind != ErrorKind::Unavailable {
         return Err(error.into());
     }
-    task.say(error.detail);
+    task.waits(error.detail);
     parts.clock.sleep(STORAGE_PAUSE).await;
     Ok(())
 }

@@ -55,8 +55,12 @@ impl Task {
         } else {
             String::new()
         };
-        self.view
-            .set(Some(format!("try {failures} failed: {why}{full}")));
+        let retry = &self.deployment.manifest.retry;
+        let (first, due, next) = (front.first, front.due, failures.saturating_add(1));
+        self.view.set(Some(format!(
+            "retrying since {first}: try {failures} failed: {why}; try {next} of {} at {due}{full}",
+            retry.attempts
+        )));
         let parked = self.until_parked();
         Some(Slice::Pause(parked.map_or(left, |parked| parked.min(left))))
     }
@@ -108,7 +112,7 @@ impl Task {
         let cause = pending.cause.as_ref();
         let why = cause.map_or("", |cause| cause.error.as_str());
         self.view.set_parked(format!(
-            "try {failures} of {} failed: {why}",
+            "try {failures} of {} failed: {why}; the next at {due}",
             self.place(row)
         ));
         let tries = Tries {

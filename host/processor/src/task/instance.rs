@@ -68,7 +68,7 @@ impl Task {
     /// Takes the room that was waited for.
     pub(crate) fn granted(&mut self, room: Room) {
         self.guest.granted = Some(room);
-        self.view.set(None);
+        self.view.goes_on();
     }
 
     /// The call needed more room than it had: next time it gets all that its limit allows.

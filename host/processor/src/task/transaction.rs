@@ -163,7 +163,7 @@ impl Task {
                 let slice = match error.kind {
                     ErrorKind::Busy => Slice::Room,
                     ErrorKind::StorageFull => {
-                        self.view.set(Some(error.detail));
+                        self.waits(error.detail);
                         Slice::Pause(FULL_DISK_PAUSE)
                     }
                     _ => return Some(Slice::Fault(error)),
@@ -190,6 +190,7 @@ impl Task {
         }
         (self.note, self.position) = (*note, position);
         self.view.set(None);
+        self.view.goes_on();
         let pending = self.pending.as_mut()?;
         if matches!(then, Then::Wait) {
             return None;

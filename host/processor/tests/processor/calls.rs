@@ -408,7 +408,7 @@ async fn what_is_not_granted_is_refused_and_nothing_is_run_twice() {
     let rows = tidemill_types::PackedRows::default();
     let refused = host
         .processor
-        .invoke("caller", None, KeepState::Keep, rows)
+        .invoke("caller", None, KeepState::Keep, rows, None)
         .await
         .expect_err("it has grants");
     assert_eq!(refused.code, "replay-impossible", "{refused}");

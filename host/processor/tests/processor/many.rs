@@ -5,7 +5,7 @@ use serde_json::json;
 use std::time::Duration;
 use tidemill_env::Clock;
 use tidemill_log::Format;
-use tidemill_processor::Settings;
+use tidemill_processor::{KeepState, Settings};
 use tidemill_types::ByteSize;
 
 /// The value of a gauge.
@@ -121,5 +121,67 @@ async fn a_quiet_function_goes_on_while_another_is_swamped() {
         "it went on long before the other was done: {lag}"
     );
     host.processor.pause("hot").await.expect("it pauses");
+    host.close().await;
+}
+
+/// The value of a line.
+fn line(host: &Host, name: &str, labels: &str) -> Option<u64> {
+    let text = host.metrics.render();
+    let line = format!("tidemill_function_{name}{{function=\"{labels}}} ");
+    let value = text
+        .lines()
+        .find_map(|shown| shown.strip_prefix(line.as_str()).map(str::to_owned))?;
+    value.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_are_of_so_many_functions_and_of_all_others_together() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let settings = Settings {
+        metrics: 2,
+        ..usual()
+    };
+    let host = open(dir.path(), settings).await;
+    host.topic("in", 1, Format::Bytes).await;
+    for name in ["a", "b", "c", "d", "e"] {
+        let one = json!({"retry": {"attempts": 1}, "batch": {"events": 1}});
+        host.deploy(name, manifest(one)).await;
+    }
+    host.send("in", 0, &[(None, "e"), (None, "t")]).await;
+    for name in ["a", "b", "c", "d", "e"] {
+        host.caught_up(name).await;
+    }
+    host.processor.observe();
+    let read = |label: &str| line(&host, "events_in_total", &format!("{label}\""));
+    assert_eq!(
+        ["a", "b", "c", "_other"].map(read),
+        [Some(2), Some(2), None, Some(6)]
+    );
+    let trapped = |label: &str| line(&host, "errors_total", &format!("{label}\",kind=\"trap\""));
+    assert_eq!(["a", "c", "_other"].map(trapped), [Some(1), None, Some(3)]);
+    let fates = "_other\",version=\"_\",outcome=\"dead-lettered\"";
+    assert_eq!(line(&host, "events_total", fates), Some(3));
+    let gauges = |name: &str, label: &str| line(&host, name, &format!("{label}\""));
+    assert_eq!(gauges("running", "a"), Some(1));
+    assert_eq!(gauges("running", "_other"), Some(3));
+    assert_eq!(gauges("lag_events", "_other"), Some(0));
+    let before = host.metrics.render().lines().count();
+    for name in ["f", "g", "h", "i"] {
+        host.deploy(name, manifest(json!({}))).await;
+        host.caught_up(name).await;
+    }
+    host.processor.observe();
+    assert_eq!(host.metrics.render().lines().count(), before);
+
+    // Who goes leaves its place to the next one that comes to work.
+    host.processor
+        .delete("a", KeepState::Reset)
+        .await
+        .expect("deleted");
+    host.processor.observe();
+    assert!(!host.metrics.render().contains("function=\"a\""));
+    host.deploy("z", manifest(json!({}))).await;
+    host.caught_up("z").await;
+    assert_eq!(read("z"), Some(2));
     host.close().await;
 }

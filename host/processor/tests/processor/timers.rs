@@ -72,6 +72,47 @@ async fn without_events_the_clock_makes_timers_due_once_also_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_in_event_time_sees_the_processing_time_of_its_turn_not_of_the_event_behind_it() {
+    for events in [1, 256] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = Host::open(dir.path()).await;
+        host.topic("in", 1, Format::Json).await;
+        deploy(&host, "f", manifest("in", "out", events)).await;
+        host.processor.pause("f").await.expect("pauses");
+        let asks = json!([{"timer": ["t", 10, [{"timer-in": ["p", 40, []]}]]}]);
+        send(&host, "A", 1, asks).await;
+        send(&host, "~", 20, json!([])).await;
+        let reached = received(&host, 1).await;
+        let clock = Clock::system();
+        while clock.now().micros() < reached + 30_000 {
+            tokio::task::yield_now().await;
+        }
+        send(&host, "~", 21, json!([])).await;
+        assert!(received(&host, 2).await >= reached + 30_000);
+        host.processor.resume("f").await.expect("resumes");
+        host.until("f", |report| report.counts.timers == 2).await;
+        let said = said(&host, "out").await;
+        let due = said.iter().find(|(_, of, _)| of == "p").expect("its turn");
+        assert_eq!(due.2, json!((reached + 40_000) / 1000), "{events}");
+        host.close().await;
+    }
+}
+
+/// When an event was received, in microseconds.
+async fn received(host: &Host, offset: u64) -> i64 {
+    let at = tidemill_types::PartitionId {
+        topic: host.log.topic("in").expect("there").id,
+        partition: 0,
+    };
+    let limit = tidemill_log::ReadLimit {
+        events: 1,
+        bytes: 1,
+    };
+    let read = host.log.read(at, offset, limit).await.expect("it is read");
+    read.batches[0].ingest_time(0).micros()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_processing_time_state_ends_by_when_events_are_received() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = host(dir.path()).await;

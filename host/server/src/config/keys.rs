@@ -119,6 +119,10 @@ keys! {
     "functions.log_retention", "How long the lines that a function logged are kept in its topic <function>.logs, which is made with its first line.",
         functions.log_retention.age, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.log_retention_bytes", "How much of them is kept.", functions.log_retention.bytes, bytes, quoted;
+    "functions.restores", "Of so many versions of a function, those that were left last, state and positions are kept as they were then, so that \"rollback --state restore\" can go back to that; 0: of none, 50 at most. Each may take as much room as the function's state.",
+        functions.restores, restores, usize::to_string;
+    "functions.restore_age", "How long they are kept.", functions.restore_age, pause, |v: &Duration| quoted(format_duration(*v));
+    "functions.metrics", "Functions that have metrics of their own, about 40 lines each; those of all others are added up as function _other.", functions.metrics, whole, usize::to_string;
 
     "grants.functions", "Functions that may be granted something, by name; \"*\": all. What isn't listed below is granted to nobody.",
         grants.functions, list, |v: &Vec<String>| shown_list(v);
@@ -218,6 +222,13 @@ fn pause(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         pause if pause < Duration::from_millis(10) => Err("at least 10ms are needed".into()),
         pause => Ok(pause),
+    }
+}
+
+fn restores(text: &str) -> Result<usize, String> {
+    match whole(text)? {
+        many if many <= 50 => Ok(many),
+        _ => Err("write a number from 0 to 50".into()),
     }
 }
 

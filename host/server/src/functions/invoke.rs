@@ -52,8 +52,8 @@ pub(crate) async fn invoke(
 fn shown(app: &App, (name, state): (&str, KeepState), invoked: &Invoked) -> Vec<u8> {
     let mut out = Vec::new();
     let state = match state {
-        KeepState::Keep => "present",
         KeepState::Reset => "empty",
+        KeepState::Keep | KeepState::Restore { .. } => "present",
     };
     put(
         &mut out,

@@ -31,6 +31,8 @@ pub(crate) async fn versions(
 struct Asked {
     version: u32,
     state: Option<String>,
+    #[serde(default)]
+    again: bool,
 }
 
 /// Goes back to an earlier version.
@@ -46,8 +48,9 @@ pub(crate) async fn rollback(
     let state = match asked.state.as_deref() {
         None | Some("keep") => KeepState::Keep,
         Some("reset") => KeepState::Reset,
+        Some("restore") => KeepState::Restore { again: asked.again },
         Some(other) => {
-            let detail = format!("state: {other:?} is not \"keep\" or \"reset\"");
+            let detail = format!("state: {other:?} is not \"keep\", \"reset\" or \"restore\"");
             return Err(Problem::because("invalid-request", detail));
         }
     };

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tidemill_processor::{
-    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, ShadowOf,
-    TaskReport, VersionReport,
+    Counts, Deployed, FunctionLogLine, FunctionReport, FunctionStatus, Manifest, Plan, PlanAgain,
+    ShadowOf, TaskReport, VersionReport,
 };
 
 /// Members that a deployment and a description share.
@@ -80,9 +80,26 @@ fn plan(plan: &Plan) -> Value {
     json!({
         "from": plan.from,
         "changes": changes.collect::<Vec<_>>(),
-        "state": if plan.resets { "reset" } else { "keep" },
+        "state": match (plan.resets, plan.again) {
+            (true, _) => "reset",
+            (false, Some(_)) => "restore",
+            (false, None) => "keep",
+        },
         "start": start.collect::<Vec<_>>(),
         "moves": plan.moves,
+        "again": plan.again.as_ref().map(again),
+    })
+}
+
+/// What going back to where a version was left comes to.
+fn again(again: &PlanAgain) -> Value {
+    json!({
+        "version": again.version,
+        "left": again.left.to_string(),
+        "events": again.events,
+        "emitted": again.emitted,
+        "dead_lettered": again.dead_lettered,
+        "passed_over": again.passed_over,
     })
 }
 
@@ -102,6 +119,15 @@ pub(super) fn version(version: &VersionReport) -> Value {
         ("rollback_of".to_owned(), json!(version.rollback_of)),
         ("state_reset".to_owned(), json!(version.reset)),
         ("in_force".to_owned(), json!(version.in_force)),
+        ("restored".to_owned(), json!(version.restored)),
+        (
+            "left".to_owned(),
+            json!(
+                version
+                    .kept
+                    .map(|kept| json!({"time": kept.left.to_string(), "ready": kept.ready}))
+            ),
+        ),
     ]);
     shown.into()
 }

@@ -286,6 +286,20 @@ pub(super) const PAGES: &[Page] = &[
     ),
     page_of(
         409,
+        "runs-again",
+        "events are handled again",
+        "State and positions would go back to where the version was left; what was handled since is handled again, and what was emitted since stands.",
+        "Look at the plan with dry_run=true, and say \"again\": true in the request if that is meant.",
+    ),
+    page_of(
+        409,
+        "restore-impossible",
+        "can't be restored",
+        "What the function was when that version was left isn't kept, or events since then are gone, so that they can't be handled again.",
+        "GET /v1/functions/{name}/versions says for which versions it is kept; with state keep or reset any version can be gone back to.",
+    ),
+    page_of(
+        409,
         "replay-impossible",
         "replay impossible",
         "What the function did can't be done again, because its beginning isn't known, what it read is gone, or it has grants, so that it depended on more than its events.",
