@@ -10,6 +10,9 @@ use std::collections::VecDeque;
 use tidemill_log::{Read, ReadLimit};
 use tidemill_types::{Batch, CommitSeq, PartitionId};
 
+/// Up to here an input has shown everything that brings nothing any more.
+const OVER: CommitSeq = CommitSeq(u64::MAX);
+
 /// Where a task stands in each of its inputs: the offset of the next event to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Positions {
@@ -176,7 +179,7 @@ impl Merge {
 
     /// The wanted input brings nothing any more.
     pub(crate) fn end(&mut self) {
-        self.lanes[self.wanted].through = CommitSeq(u64::MAX);
+        self.lanes[self.wanted].through = OVER;
     }
 
     /// Gathers what a limit allows. `look` says what a partition has from an offset on, if that is at hand,
@@ -224,7 +227,8 @@ impl Merge {
         let first = self.first().map(|(commit, _)| commit);
         let mut lanes = self.lanes.iter().zip(looked);
         lanes.position(|(lane, looked)| {
-            lane.ahead.is_empty() && first.map_or(!looked, |commit| lane.through < commit)
+            let unknown = !looked && lane.through < OVER;
+            lane.ahead.is_empty() && first.map_or(unknown, |commit| lane.through < commit)
         })
     }
 
