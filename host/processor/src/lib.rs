@@ -23,6 +23,7 @@ mod task;
 
 mod attempts;
 mod backoff;
+mod broken;
 mod cleaning;
 mod dead_letter;
 mod effects;
@@ -49,6 +50,8 @@ mod stored;
 mod timers;
 mod usage;
 
+#[cfg(feature = "broken")]
+pub use broken::Fault;
 pub use deploying::{Plan, PlanAgain, PlanChange, PlanStart};
 pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
 pub use letters::{Chosen, DeadLetter, Dealt, Done, LetterPage, LetterPlace, LetterQuery};

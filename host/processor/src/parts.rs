@@ -1,5 +1,6 @@
 //! What all tasks share.
 
+use crate::broken::Faults;
 use crate::compiling::Compiler;
 use crate::function_log::Keeper;
 use crate::instances::Instances;
@@ -27,6 +28,8 @@ pub(crate) struct Parts {
     pub(crate) pool: Pool,
     pub(crate) metrics: FunctionMetrics,
     pub(crate) keeper: Arc<Keeper>,
+    /// What tests break.
+    pub(crate) faults: Faults,
     /// Where transactions go that aren't committed: those of replays.
     pub(crate) aside: Option<Aside>,
     /// Read from the moment a transaction with state is sequenced until its state is applied.

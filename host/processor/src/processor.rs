@@ -2,6 +2,7 @@
 
 mod inner;
 
+use crate::broken::Faults;
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topic, dead_letter_topic};
 use crate::function_log::{Keeper, LogQuery, LogReader, LogRetention};
@@ -201,6 +202,49 @@ impl Processor {
         random: Random,
         metrics: &Metrics,
     ) -> Result<Self> {
+        let faults = Faults::default();
+        Self::open_with(
+            settings, log, state, sandbox, objects, clock, random, metrics, faults,
+        )
+        .await
+    }
+
+    /// The same, with a promise that is broken.
+    ///
+    /// # Errors
+    /// As [`Processor::open`].
+    #[cfg(feature = "broken")]
+    #[expect(clippy::too_many_arguments, reason = "as the other one")]
+    pub async fn open_broken(
+        settings: Settings,
+        log: Log,
+        state: Store,
+        sandbox: Sandbox,
+        objects: Objects,
+        clock: Clock,
+        random: Random,
+        metrics: &Metrics,
+        fault: crate::Fault,
+    ) -> Result<Self> {
+        let faults = Faults::of(fault, random.clone());
+        Self::open_with(
+            settings, log, state, sandbox, objects, clock, random, metrics, faults,
+        )
+        .await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as the other one")]
+    async fn open_with(
+        settings: Settings,
+        log: Log,
+        state: Store,
+        sandbox: Sandbox,
+        objects: Objects,
+        clock: Clock,
+        random: Random,
+        metrics: &Metrics,
+        faults: Faults,
+    ) -> Result<Self> {
         let pool = Pool::start(settings.threads, clock.clone())?;
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
@@ -220,6 +264,7 @@ impl Processor {
             pool,
             metrics,
             keeper: Arc::new(Keeper::new(settings.log_retention)),
+            faults,
             aside: None,
             applying: RwLock::default(),
         };

@@ -1,6 +1,7 @@
 //! One task of a replay: the very task that runs live, handed its events and never waiting.
 
 use super::aside::{Aside, Frame};
+use crate::broken::Faults;
 use crate::deployment::Deployment;
 use crate::function_log::FunctionLog;
 use crate::manifest::Order;
@@ -56,6 +57,7 @@ impl Run {
             clock: Clock::manual(Timestamp::from_micros(0)),
             random: Random::seeded(0),
             pool: Pool::start(threads, live.clock.clone())?,
+            faults: Faults::default(),
             metrics: FunctionMetrics::new(&unseen, Arc::new(Named::new(1))),
             keeper: Arc::clone(&live.keeper),
             aside: Some(Aside::default()),
