@@ -60,9 +60,7 @@ pub use manifest::{
     Time,
 };
 pub use maxima::Maxima;
-pub use processor::{
-    Deploy, Deployed, KeepState, KeptReport, Processor, Rollback, Settings, VersionReport,
-};
+pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings};
 pub use recovery::StateRecovery;
 pub use replay::{
     Diff, Emitted, EventDifference, Fate, Invoked, InvokedEvent, Outcome, Point, Replay,
@@ -70,6 +68,7 @@ pub use replay::{
     Verified,
 };
 pub use report::{
-    Counts, FunctionReport, FunctionStatus, ShadowOf, StateEntry, StatePage, TaskReport,
+    Counts, FunctionReport, FunctionStatus, KeptReport, ShadowOf, StateEntry, StatePage,
+    TaskReport, VersionReport,
 };
 pub use tidemill_wasm::{Clock as TimeKind, LogLevel};
