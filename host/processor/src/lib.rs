@@ -23,6 +23,7 @@ mod task;
 
 mod attempts;
 mod backoff;
+mod broken;
 mod calls;
 mod cleaning;
 mod dead_letter;
@@ -53,6 +54,8 @@ mod stored;
 mod timers;
 mod usage;
 
+#[cfg(feature = "broken")]
+pub use broken::Fault;
 pub use deploying::{Plan, PlanAgain, PlanChange, PlanStart};
 pub use function_log::{FunctionLogLine, LogQuery, LogReader, LogRetention};
 pub use grants::HostGrants;
@@ -62,9 +65,7 @@ pub use manifest::{
     SlotSpec, Start, Time,
 };
 pub use maxima::Maxima;
-pub use processor::{
-    Deploy, Deployed, KeepState, KeptReport, Processor, Rollback, Settings, VersionReport,
-};
+pub use processor::{Deploy, Deployed, KeepState, Processor, Rollback, Settings};
 pub use recovery::StateRecovery;
 pub use replay::{
     Diff, Emitted, EventDifference, Fate, Invoked, InvokedEvent, Outcome, Point, Replay,
@@ -72,6 +73,7 @@ pub use replay::{
     Verified,
 };
 pub use report::{
-    Counts, FunctionReport, FunctionStatus, ShadowOf, StateEntry, StatePage, TaskReport,
+    Counts, FunctionReport, FunctionStatus, KeptReport, ShadowOf, StateEntry, StatePage,
+    TaskReport, VersionReport,
 };
 pub use tidemill_wasm::{Clock as TimeKind, LogLevel};

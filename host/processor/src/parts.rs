@@ -1,5 +1,6 @@
 //! What all tasks share.
 
+use crate::broken::Faults;
 use crate::calls::Caller;
 use crate::compiling::Compiler;
 use crate::function_log::Keeper;
@@ -30,6 +31,8 @@ pub(crate) struct Parts {
     pub(crate) keeper: Arc<Keeper>,
     /// Who makes calls to the outside; nobody does in replays.
     pub(crate) caller: Option<Arc<Caller>>,
+    /// What tests break.
+    pub(crate) faults: Faults,
     /// Where transactions go that aren't committed: those of replays.
     pub(crate) aside: Option<Aside>,
     /// Read from the moment a transaction with state is sequenced until its state is applied.

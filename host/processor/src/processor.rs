@@ -2,6 +2,7 @@
 
 mod inner;
 
+use crate::broken::Faults;
 use crate::calls::Caller;
 use crate::compiling::Compiler;
 use crate::deployment::{by_key_topics, dead_letter_topic};
@@ -17,7 +18,9 @@ use crate::slot::{Slot, Wanted};
 use crate::task::driver::park;
 use crate::version::{self, Version};
 use crate::{Chosen, DeadLetter, Dealt, LetterPage, LetterPlace, LetterQuery};
-use crate::{FunctionReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage};
+use crate::{
+    FunctionReport, KeptReport, Manifest, Maxima, Plan, Start, StateEntry, StatePage, VersionReport,
+};
 use crate::{cleaning, deploying, housekeeping, renewing, restore};
 use bytes::Bytes;
 pub(crate) use inner::{Functions, Inner};
@@ -143,42 +146,6 @@ pub struct Deployed {
     pub plan: Plan,
 }
 
-/// A version that is kept.
-#[derive(Clone, Debug)]
-pub struct VersionReport {
-    /// Its number.
-    pub version: u32,
-    /// `sha256:…`.
-    pub digest: String,
-    /// Bytes of the component.
-    pub bytes: usize,
-    /// Interfaces it imports.
-    pub imports: Vec<String>,
-    /// Its manifest.
-    pub manifest: Manifest,
-    /// When it was put in force; unknown for those of a host before versions were kept.
-    pub deployed: Option<Timestamp>,
-    /// The version it went back to, if it was a rollback.
-    pub rollback_of: Option<u32>,
-    /// Whether it began without the state of the one before.
-    pub reset: bool,
-    /// Whether it is in force.
-    pub in_force: bool,
-    /// The version whose state and positions it began with, as they were when that was left.
-    pub restored: Option<u32>,
-    /// What is kept of it as it was when it was left.
-    pub kept: Option<KeptReport>,
-}
-
-/// State and positions of a version as they were when it was left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptReport {
-    /// When it was left.
-    pub left: Timestamp,
-    /// Whether it can be gone back to: its state is all there.
-    pub ready: bool,
-}
-
 /// All functions of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
@@ -206,6 +173,49 @@ impl Processor {
         random: Random,
         metrics: &Metrics,
     ) -> Result<Self> {
+        let faults = Faults::default();
+        Self::open_with(
+            settings, log, state, sandbox, objects, clock, random, metrics, faults,
+        )
+        .await
+    }
+
+    /// The same, with a promise that is broken.
+    ///
+    /// # Errors
+    /// As [`Processor::open`].
+    #[cfg(feature = "broken")]
+    #[expect(clippy::too_many_arguments, reason = "as the other one")]
+    pub async fn open_broken(
+        settings: Settings,
+        log: Log,
+        state: Store,
+        sandbox: Sandbox,
+        objects: Objects,
+        clock: Clock,
+        random: Random,
+        metrics: &Metrics,
+        fault: crate::Fault,
+    ) -> Result<Self> {
+        let faults = Faults::of(fault, random.clone());
+        Self::open_with(
+            settings, log, state, sandbox, objects, clock, random, metrics, faults,
+        )
+        .await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as the other one")]
+    async fn open_with(
+        settings: Settings,
+        log: Log,
+        state: Store,
+        sandbox: Sandbox,
+        objects: Objects,
+        clock: Clock,
+        random: Random,
+        metrics: &Metrics,
+        faults: Faults,
+    ) -> Result<Self> {
         let pool = Pool::start(settings.threads, clock.clone())?;
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
@@ -227,6 +237,7 @@ impl Processor {
             metrics,
             keeper: Arc::new(Keeper::new(settings.log_retention)),
             caller: Some(Arc::new(caller)),
+            faults,
             aside: None,
             applying: RwLock::default(),
         };

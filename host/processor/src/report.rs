@@ -163,6 +163,42 @@ pub struct TaskReport {
     pub waits: bool,
 }
 
+/// A version that is kept.
+#[derive(Clone, Debug)]
+pub struct VersionReport {
+    /// Its number.
+    pub version: u32,
+    /// `sha256:…`.
+    pub digest: String,
+    /// Bytes of the component.
+    pub bytes: usize,
+    /// Interfaces it imports.
+    pub imports: Vec<String>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// When it was put in force; unknown for those of a host before versions were kept.
+    pub deployed: Option<Timestamp>,
+    /// The version it went back to, if it was a rollback.
+    pub rollback_of: Option<u32>,
+    /// Whether it began without the state of the one before.
+    pub reset: bool,
+    /// Whether it is in force.
+    pub in_force: bool,
+    /// The version whose state and positions it began with, as they were when that was left.
+    pub restored: Option<u32>,
+    /// What is kept of it as it was when it was left.
+    pub kept: Option<KeptReport>,
+}
+
+/// State and positions of a version as they were when it was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptReport {
+    /// When it was left.
+    pub left: Timestamp,
+    /// Whether it can be gone back to: its state is all there.
+    pub ready: bool,
+}
+
 /// One entry of state.
 #[derive(Clone, Debug)]
 pub struct StateEntry {

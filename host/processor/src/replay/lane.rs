@@ -2,6 +2,7 @@
 
 use super::aside::{Aside, Frame};
 use super::source::Span;
+use crate::broken::Faults;
 use crate::deployment::Deployment;
 use crate::function_log::FunctionLog;
 use crate::manifest::Order;
@@ -58,6 +59,7 @@ impl Run {
             clock: Clock::manual(Timestamp::from_micros(0)),
             random: Random::seeded(0),
             pool: Pool::start(threads, live.clock.clone())?,
+            faults: Faults::default(),
             metrics: FunctionMetrics::new(&unseen, Arc::new(Named::new(1))),
             keeper: Arc::clone(&live.keeper),
             caller: None,

@@ -207,7 +207,7 @@ async fn wait(
         }
     }
     let room = std::pin::pin!(parts.state.room());
-    if let std::task::Poll::Pending = futures::poll!(room) {
+    if futures::poll!(room).is_pending() {
         task.waits("changed state waits to be written back (state.dirty_bytes)");
         parts.state.room().await;
         task.goes_on();

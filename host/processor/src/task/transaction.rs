@@ -2,6 +2,7 @@
 
 use super::outside::unreadable;
 use super::{Slice, Task};
+use crate::broken::Fault;
 use crate::dead_letter::{Cause, Reason};
 use crate::effects::{Effects, Refusal};
 use crate::merge::Positions;
@@ -103,18 +104,24 @@ impl Task {
             return Err(Refusal::Fault(Error::internal("effects without a batch")));
         };
         let position = pending.position_after(pending.attempts.done() + effects.rows);
-        self.advance(&position, &effects.note, &mut draft);
+        let faults = &self.parts.faults;
+        if !faults.strikes(Fault::PositionStays) {
+            self.advance(&position, &effects.note, &mut draft);
+        }
         let outputs = match self.role {
             Role::Repartition => self.moves_to().map_or(&[][..], std::slice::from_ref),
             Role::Main => self.deployment.outputs.as_slice(),
         };
         for (topic, (rows, partitions)) in outputs.iter().zip(&effects.outputs) {
-            if !rows.is_empty() {
+            if !rows.is_empty() && !faults.strikes(Fault::OutputIsLost) {
                 draft.append(topic.id, rows, partitions)?;
+                if faults.strikes(Fault::OutputTwice) {
+                    draft.append(topic.id, rows, partitions)?;
+                }
             }
         }
         let (letters, partitions) = &effects.letters;
-        if !letters.is_empty() {
+        if !letters.is_empty() && !faults.strikes(Fault::LetterIsLost) {
             draft.append(self.deployment.dead_letters.id, letters, partitions)?;
         }
         let changes = [effects.changes, parked];
@@ -137,6 +144,15 @@ impl Task {
     /// Commits; what follows is done only if the log took it.
     pub(super) fn commit(&mut self, mut prepared: Prepared) -> Option<Slice> {
         let sections: Vec<&[u8]> = prepared.sections.iter().map(Vec::as_slice).collect();
+        if !sections.is_empty() && self.parts.faults.strikes(Fault::StateTwice) {
+            let mut alone = Draft::new();
+            sections.iter().for_each(|section| alone.state(section));
+            // The run is made once more, on what it changed.
+            return match self.parts.commit(alone, &sections) {
+                Ok(()) => None,
+                Err((error, _)) => Some(Slice::Fault(error)),
+            };
+        }
         self.announce(&prepared.timers);
         match self.parts.commit(prepared.draft, &sections) {
             Ok(_ticket) => {
@@ -195,6 +211,9 @@ impl Task {
         if matches!(then, Then::Wait) {
             return None;
         }
+        if pending.timers_of().is_some() && self.parts.faults.strikes(Fault::TimerTwice) {
+            return None;
+        }
         pending.attempts.passed(rows);
         pending.cause = None;
         match then {
@@ -220,6 +239,10 @@ impl Task {
     pub(super) fn failed(&mut self, run: Range<usize>, cause: Cause) {
         self.meter.failed(cause.reason);
         if let Some(pending) = &mut self.pending {
+            if run.len() == 1 && self.parts.faults.strikes(Fault::FailureIsDone) {
+                pending.attempts.passed(1);
+                return;
+            }
             pending.attempts.failed(run);
             pending.cause = Some(cause);
         }

@@ -16,7 +16,7 @@ use tidemill_env::Random;
 use tidemill_env::files::SimDisk;
 use tidemill_env::objects::{MemoryObjects, Objects};
 use tidemill_log::Format;
-use tidemill_processor::{KeepState, Rollback};
+use tidemill_processor::{Fault, FunctionStatus, KeepState, Rollback};
 use tidemill_types::ByteSize;
 use tidemill_wasm::Component;
 
@@ -43,6 +43,8 @@ fn component() -> Vec<u8> {
 /// One simulated machine and what was done on it.
 struct World {
     disk: SimDisk,
+    /// A promise that functions' tasks break.
+    fault: Option<Fault>,
     objects: Objects,
     random: Random,
     dir: tempfile::TempDir,
@@ -56,11 +58,12 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, fault: Option<Fault>) -> Self {
         let random = Random::seeded(seed);
         let dir = tempfile::tempdir().expect("a folder");
         Self {
             disk: SimDisk::new(random.clone(), 1 << 30),
+            fault,
             objects: Objects::new(Arc::new(MemoryObjects::new(random.clone()))),
             random,
             state: dir.path().join("0"),
@@ -78,6 +81,7 @@ impl World {
             objects: self.objects.clone(),
             random: self.random.clone(),
             memory: ByteSize::mib(2),
+            fault: self.fault,
         };
         let small = |settings: &mut tidemill_log::Settings| {
             settings.dir = "/disk".into();
@@ -313,7 +317,12 @@ async fn facts(world: &mut World, host: &Host) -> Facts {
             .await;
     }
     for name in ["debit", "credit"] {
-        let report = host.until(name, nothing_left).await;
+        let report = host
+            .until(name, |report| {
+                nothing_left(report) || report.status == FunctionStatus::Stopped
+            })
+            .await;
+        assert!(report.status != FunctionStatus::Stopped, "{report:?}");
         assert!(crate::host::conserved(&report), "{:?}", report.counts);
     }
     let order = |value: &[u8]| -> Order { serde_json::from_slice(value).expect("an order") };
@@ -341,8 +350,8 @@ async fn facts(world: &mut World, host: &Host) -> Facts {
 }
 
 /// Runs a world from its seed; gives what there is in the end.
-fn run(seed: u64) -> Facts {
-    let mut world = World::new(seed);
+fn run(seed: u64, fault: Option<Fault>) -> Facts {
+    let mut world = World::new(seed, fault);
     process(|runtime| {
         runtime.block_on(async {
             let host = world.open().await;
@@ -382,10 +391,24 @@ fn seeds() -> u64 {
 #[test]
 fn the_sum_never_changes_and_each_transfer_arrives_once() {
     for seed in 0..seeds() {
-        let facts = run(seed);
+        let facts = run(seed, None);
         if let Err(wrong) = wrong(&facts) {
             panic!("seed {seed}: {wrong}");
         }
+    }
+}
+
+#[test]
+fn a_promise_that_is_broken_is_noticed() {
+    let end = |seed, fault| {
+        let facts = std::panic::catch_unwind(|| run(seed, Some(fault)));
+        facts.map_or_else(|_| Err("it ends".to_owned()), |facts| wrong(&facts))
+    };
+    for fault in Fault::ALL {
+        assert!(
+            (0..6).any(|seed| end(seed, fault).is_err()),
+            "{fault:?} isn't noticed"
+        );
     }
 }
 

@@ -12,8 +12,8 @@ use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Format, Log, ReadLimit, TopicSettings};
 use tidemill_processor::{
-    Deploy, Deployed, FunctionLogLine, FunctionReport, KeepState, LogQuery, Processor, Settings,
-    StateRecovery,
+    Deploy, Deployed, Fault, FunctionLogLine, FunctionReport, KeepState, LogQuery, Processor,
+    Settings, StateRecovery,
 };
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, ErrorKind, PackedRows, PartitionId, Result, Timestamp};
@@ -55,6 +55,8 @@ pub(crate) struct Ground {
     pub(crate) random: Random,
     /// For state, half of it waiting to be written back.
     pub(crate) memory: ByteSize,
+    /// A promise that functions' tasks break.
+    pub(crate) fault: Option<Fault>,
 }
 
 pub(crate) struct Host {
@@ -125,6 +127,7 @@ impl Host {
             objects: Objects::open(folder.to_str().expect("UTF-8"), &[])?,
             random: Random::seeded(7),
             memory,
+            fault: None,
         };
         Self::open_on(dir, ground, functions, change).await
     }
@@ -141,6 +144,7 @@ impl Host {
             objects,
             random,
             memory,
+            fault,
         } = ground;
         let (metrics, clock) = (Metrics::default(), Clock::system());
         let state = tidemill_state::Settings {
@@ -167,20 +171,41 @@ impl Host {
             &mut recovery,
         )
         .await?;
-        let processor = Processor::open(
-            Settings {
-                replay_dir: dir.join("replay"),
-                ..functions
-            },
-            log.clone(),
-            state.clone(),
-            sandbox(),
-            objects.clone(),
-            clock,
-            random,
-            &metrics,
-        )
-        .await?;
+        let functions = Settings {
+            replay_dir: dir.join("replay"),
+            ..functions
+        };
+        let (its_log, its_state, its_objects) = (log.clone(), state.clone(), objects.clone());
+        let sandbox = sandbox();
+        let processor = match fault {
+            None => {
+                Processor::open(
+                    functions,
+                    its_log,
+                    its_state,
+                    sandbox,
+                    its_objects,
+                    clock,
+                    random,
+                    &metrics,
+                )
+                .await?
+            }
+            Some(fault) => {
+                Processor::open_broken(
+                    functions,
+                    its_log,
+                    its_state,
+                    sandbox,
+                    its_objects,
+                    clock,
+                    random,
+                    &metrics,
+                    fault,
+                )
+                .await?
+            }
+        };
         Ok(Self {
             log,
             state,

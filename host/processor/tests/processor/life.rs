@@ -3,7 +3,7 @@
 use crate::host::{Host, counting, manifest, scripted};
 use serde_json::{Value, json};
 use tidemill_log::Format;
-use tidemill_processor::{Deploy, FunctionStatus, KeepState, Start};
+use tidemill_processor::{Deploy, FunctionReport, FunctionStatus, KeepState, Start};
 use tidemill_types::Timestamp;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -283,9 +283,8 @@ async fn a_topic_that_is_made_again_is_found() {
     let old = host.log.topic("in").expect("is there").id;
     let name = |name: &str| name.parse().expect("a name");
     host.log.delete_topic(&name("in")).await.expect("deletes");
-    let gone = host.until("f", |report| report.status_reason.is_some());
-    let gone = gone.await;
-    assert_eq!(gone.status, FunctionStatus::Stopped);
+    let stopped = |report: &FunctionReport| report.status == FunctionStatus::Stopped;
+    let gone = host.until("f", stopped).await;
     assert!(gone.status_reason.expect("why").contains("\"in\" is gone"));
     // With fewer partitions than it had. Positions and totals went with the old one.
     host.topic("in", 1, Format::Bytes).await;

@@ -53,7 +53,7 @@ async fn who_is_paused_or_stopped_says_since_when_and_by_what() {
         (running.status, running.status_reason),
         (FunctionStatus::Running, None)
     );
-    host.send("in", 0, &[(None, "x ends it")]).await;
+    host.send("in", 0, &[(Some("a"), "x ends it")]).await;
     let stopped = host
         .until("f", |report| report.status == FunctionStatus::Stopped)
         .await;
@@ -187,7 +187,7 @@ async fn who_waits_for_the_disk_says_so() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = Host::open(dir.path()).await;
     host.topic("in", 1, Format::Bytes).await;
-    let retry = json!({"retry": {"attempts": 1_000_000, "backoff": "1ms..1ms"}});
+    let retry = json!({"retry": {"attempts": 1000, "backoff": "50ms..50ms"}});
     host.deploy("f", manifest(retry)).await;
     host.send("in", 0, &[(None, "r")]).await;
     host.until("f", |report| report.status == FunctionStatus::Retrying)

@@ -403,7 +403,7 @@ fn killed_at_any_moment_it_is_one_or_the_other() {
             host.caught_up("f").await;
         });
     });
-    for round in 0..14 {
+    for round in 0..8 {
         process(|runtime| {
             runtime.block_on(async {
                 let host = reopen(dir.path()).await;
