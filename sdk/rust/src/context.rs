@@ -87,7 +87,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// When it wasn't granted, or can't be read now: with `?` the event is tried again.
     pub fn secret(&self, name: &str) -> Result<Secret> {
-        Secret::of(name, self.running.surroundings().secret(name))
+        Secret::of(name, self.running.secret(name))
     }
 
     /// Calls to the outside; the attribute says where to, `http("https://api.example.com/v1/")`, and the host grants

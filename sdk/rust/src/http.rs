@@ -154,7 +154,7 @@ impl HttpCall<'_> {
                 "no event is handled here: calls belong to an event, make them inside `each`",
             ));
         };
-        self.running.surroundings().http(event, &self.asked)
+        self.running.http(event, &self.asked)
     }
 }
 

@@ -38,36 +38,39 @@ impl Surroundings for Host {
     fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8> {
         host::map_scan(slot, key, page.prefix, page.from, page.behind, page.limit)
     }
+}
 
-    fn secret(&self, name: &str) -> Result<Vec<u8>, String> {
-        secrets::get(name)
-    }
+/// The value of a secret. What isn't called isn't imported: so these two are no part of [`Surroundings`] here, whose
+/// methods all are.
+pub(crate) fn secret(name: &str) -> Result<Vec<u8>, String> {
+    secrets::get(name)
+}
 
-    fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError> {
-        let sent = http::Request {
-            method: request.method.clone(),
-            url: request.url.clone(),
-            headers: request.headers.clone(),
-            body: request.body.clone(),
-            timeout_ms: request.timeout_ms,
-        };
-        match http::send(event, &sent) {
-            Ok(answer) => Ok(HttpAnswer {
-                status: answer.status,
-                headers: answer.headers,
-                body: answer.body,
-            }),
-            Err(error) => Err(HttpError {
-                kind: match error.kind {
-                    http::ErrorKind::Denied => HttpErrorKind::Denied,
-                    http::ErrorKind::Connect => HttpErrorKind::Connect,
-                    http::ErrorKind::Timeout => HttpErrorKind::Timeout,
-                    http::ErrorKind::TooLarge => HttpErrorKind::TooLarge,
-                    http::ErrorKind::Broken => HttpErrorKind::Broken,
-                },
-                message: error.message,
-            }),
-        }
+/// Makes a call for an event of the batch.
+pub(crate) fn http(event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError> {
+    let sent = http::Request {
+        method: request.method.clone(),
+        url: request.url.clone(),
+        headers: request.headers.clone(),
+        body: request.body.clone(),
+        timeout_ms: request.timeout_ms,
+    };
+    match http::send(event, &sent) {
+        Ok(answer) => Ok(HttpAnswer {
+            status: answer.status,
+            headers: answer.headers,
+            body: answer.body,
+        }),
+        Err(error) => Err(HttpError {
+            kind: match error.kind {
+                http::ErrorKind::Denied => HttpErrorKind::Denied,
+                http::ErrorKind::Connect => HttpErrorKind::Connect,
+                http::ErrorKind::Timeout => HttpErrorKind::Timeout,
+                http::ErrorKind::TooLarge => HttpErrorKind::TooLarge,
+                http::ErrorKind::Broken => HttpErrorKind::Broken,
+            },
+            message: error.message,
+        }),
     }
 }
 

@@ -24,8 +24,10 @@ pub(crate) trait Surroundings {
     /// Committed entries of a map, packed; empty: none left.
     fn map_scan(&self, slot: u32, key: &[u8], page: &MapPage<'_>) -> Vec<u8>;
     /// The value of a secret, or why there is none.
+    #[cfg(not(target_arch = "wasm32"))]
     fn secret(&self, name: &str) -> Result<Vec<u8>, String>;
     /// What a call came to that an event of the batch makes.
+    #[cfg(not(target_arch = "wasm32"))]
     fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError>;
 }
 
@@ -166,6 +168,22 @@ impl<'a> Running<'a> {
     pub(crate) fn key_of(&self, index: u32) -> &'a [u8] {
         let row = self.batch.row(index);
         row.ok().and_then(|row| row.key).unwrap_or_default()
+    }
+
+    /// The value of a secret, or why there is none.
+    pub(crate) fn secret(&self, name: &str) -> Result<Vec<u8>, String> {
+        #[cfg(target_arch = "wasm32")]
+        return crate::wasm::secret(name);
+        #[cfg(not(target_arch = "wasm32"))]
+        self.surroundings().secret(name)
+    }
+
+    /// What a call comes to that an event of the batch makes.
+    pub(crate) fn http(&self, event: u32, request: &HttpRequest) -> Result<HttpAnswer, HttpError> {
+        #[cfg(target_arch = "wasm32")]
+        return crate::wasm::http(event, request);
+        #[cfg(not(target_arch = "wasm32"))]
+        self.surroundings().http(event, request)
     }
 
     pub(crate) fn surroundings(&self) -> &dyn Surroundings {
