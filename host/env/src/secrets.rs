@@ -79,7 +79,8 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions, write};

@@ -290,12 +290,15 @@ fn reads(inner: &Inner, name: &FunctionName, record: &Record) -> Result<Vec<Topi
     Ok(topics.map(|topic| topic.id).collect())
 }
 
+/// Topics, and positions in each of them by partition.
+pub(super) type Stood = (Vec<TopicId>, Vec<Vec<u64>>);
+
 /// Where the main tasks of the version in force stand, in which topics; `None` when one of them is gone.
 pub(super) fn left_at(
     inner: &Inner,
     name: &FunctionName,
     before: &Record,
-) -> Result<Option<(Vec<TopicId>, Vec<Vec<u64>>)>> {
+) -> Result<Option<Stood>> {
     let topics: Option<Vec<_>> = topics(inner, name, before)?.into_iter().collect();
     Ok(topics.map(|topics| {
         let stands = topics

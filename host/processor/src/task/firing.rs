@@ -38,6 +38,9 @@ impl Turned {
     }
 }
 
+/// A timer that is due: when, its key and its tag.
+type Due = (i64, Bytes, Bytes);
+
 impl Task {
     /// Puts timers in front that come before a row, or before whatever is read next.
     pub(super) fn fire(&mut self, row: Option<usize>) -> Option<Turned> {
@@ -112,7 +115,7 @@ impl Task {
 
     /// Timers that are due by a moment. Moments at which time went on because an input was idle come one after
     /// the other, so that whoever looks late finds the same as who looks often.
-    fn due(&mut self, processing: Option<Timestamp>) -> Option<(Clock, Vec<(i64, Bytes, Bytes)>)> {
+    fn due(&mut self, processing: Option<Timestamp>) -> Option<(Clock, Vec<Due>)> {
         let until = processing.map_or(i64::MIN, |time| time.micros());
         let Time { disorder, idle, .. } = self.deployment.manifest.time;
         let most = self.deployment.manifest.batch_events;
