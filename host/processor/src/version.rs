@@ -340,7 +340,7 @@ mod tests {
         );
         let encoded = several.encode().expect("encodes");
         assert!(encoded.ends_with(
-            br#""first":[3],"left_at":[5],"first_of_others":[[4]],"left_at_of_others":[[6],[7]]}"#
+            br#""first":[3],"left_at":[5],"first_of_others":[[4]],"left_at_of_others":[[6],[7]],"restored":1}"#
         ));
         assert_eq!(Version::decode("k", &encoded).expect("its own"), several);
         assert_eq!(several.begins(), [[3], [4]]);

@@ -140,8 +140,12 @@ fn refusals_say_where_and_what() {
         ),
         (json!({"input": []}), &["needs an input"]),
         (
-            json!({"input": [{"topic": "a"}, {"topic": "b"}]}),
-            &["2 inputs", "for now"],
+            json!({"input": [{"topic": "a"}, {"topic": "b"}, {"topic": "a"}]}),
+            &["input[2].topic", "\"a\" is input[0]'s topic already"],
+        ),
+        (
+            json!({"input": vec![json!({"topic": "a"}); 17]}),
+            &["17 inputs", "at most 16"],
         ),
         (
             json!({"input": [{"start": "latest"}]}),
