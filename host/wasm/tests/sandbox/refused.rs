@@ -140,7 +140,7 @@ fn imports_of_others() {
     refuses(
         &later,
         "forbidden import",
-        &["`tidemill:function/host@0.9.0`", "host@0.1.0"],
+        &["`tidemill:function/host@0.9.0`", "…@0.1.0"],
     );
     let foreign = import("some:body/else@1.2.3", "some:body@1.2.3");
     refuses(
