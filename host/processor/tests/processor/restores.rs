@@ -61,6 +61,48 @@ fn numbers(host: &Host, partitions: u32) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn positions_in_several_topics_go_back_together() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    for topic in ["in", "more"] {
+        host.topic(topic, 1, Format::Bytes).await;
+    }
+    let input = |topic| json!({"topic": topic, "start": "earliest"});
+    let both = json!({"input": [input("in"), input("more")]});
+    host.deploy("f", counting(both.clone())).await;
+    host.send("in", 0, &COUNT).await;
+    host.send("more", 0, &COUNT).await;
+    host.caught_up("f").await;
+    two(&host, both).await;
+    host.send("in", 0, &COUNT[..1]).await;
+    host.send("more", 0, &COUNT).await;
+    host.caught_up("f").await;
+    assert_eq!(host.count("f", "a").await, Some(4 + 2 * 3));
+
+    let plan = back(&host, 1, false, true).await.expect("it would").plan;
+    let comes_to = plan.again.expect("something runs again");
+    assert_eq!((comes_to.events, comes_to.emitted), (4, 4));
+    let starts = plan.start.iter().map(|at| (at.topic.as_str(), at.offset));
+    assert_eq!(starts.collect::<Vec<_>>(), [("in", 3), ("more", 3)]);
+    back(&host, 1, true, false).await.expect("goes back");
+    let report = host.caught_up("f").await;
+    assert_eq!(host.count("f", "a").await, Some(4 + 3));
+    assert_eq!(report.counts.events_in, 10);
+    assert_eq!(report.version_counts.events_in, 4);
+    let verified = verified(&host, "f").await;
+    assert!(verified.is_same(), "{verified:?}");
+    assert_eq!((verified.versions, verified.events), ((1, 3), 10));
+    host.close().await;
+
+    // What was undone can be had again, after a start, too.
+    let host = Host::open(dir.path()).await;
+    back(&host, 2, true, false).await.expect("goes forward");
+    host.caught_up("f").await;
+    assert_eq!(host.count("f", "a").await, Some(4 + 2 * 3));
+    host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_and_positions_are_what_they_were_and_events_since_run_again() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = Host::open(dir.path()).await;
