@@ -6,15 +6,16 @@
 
 #![expect(clippy::expect_used, reason = "a benchmark stops at what is wrong")]
 
+#[path = "support/built.rs"]
+mod built;
 #[path = "support/calling.rs"]
 mod calling;
 
 use calling::{CALL, pack};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use std::path::{Path, PathBuf};
-use tidemill_types::{ByteSize, PackedRows, Timestamp};
-use tidemill_wasm::{BatchPacker, Commands, Instance, Sandbox, Settings};
+use tidemill_types::{PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Commands};
 
 const BATCH: u32 = 256;
 const BATCHES: u32 = 32;
@@ -22,23 +23,6 @@ const STATE: &[u8] = br#"{"events":71,"last":163840}"#;
 
 fn main() {
     divan::main();
-}
-
-fn instance() -> Instance {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests/target"),
-        PathBuf::from,
-    );
-    let path = target.join("wasm32-unknown-unknown/release/bench_count.component.wasm");
-    let component = std::fs::read(&path).expect("`cargo run --release -- bench functions` first");
-    let settings = Settings {
-        cache_dir: None,
-        cache_bytes: ByteSize(0),
-        instances: 2,
-    };
-    let sandbox = Sandbox::new(settings).expect("a sandbox");
-    let component = sandbox.compile(&component).expect("sound");
-    calling::instance(&sandbox, &component)
 }
 
 /// Events of about 200 bytes, each of a key of its own.
@@ -60,7 +44,11 @@ fn events(batch: u32) -> PackedRows {
 /// Packing, call, check of the answer.
 #[divan::bench]
 fn count(bencher: Bencher<'_, '_>) {
-    let mut instance = instance();
+    let mut instance = built::instance(
+        "tests/guests",
+        "bench_count",
+        "`cargo run --release -- bench functions` first",
+    );
     let mut packer = BatchPacker::default();
     let input: Vec<PackedRows> = (0..BATCHES).map(events).collect();
     bencher

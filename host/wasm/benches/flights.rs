@@ -5,6 +5,8 @@
 
 #![expect(clippy::expect_used, reason = "a benchmark stops at what is wrong")]
 
+#[path = "support/built.rs"]
+mod built;
 #[path = "support/calling.rs"]
 mod calling;
 
@@ -13,9 +15,8 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use flate2::read::GzDecoder;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use tidemill_types::{ByteSize, PackedRows, Timestamp};
-use tidemill_wasm::{BatchPacker, Command, Commands, Instance, Sandbox, Settings};
+use tidemill_types::{PackedRows, Timestamp};
+use tidemill_wasm::{BatchPacker, Command, Commands, Instance};
 
 const BATCH: usize = 256;
 const BATCHES: usize = 32;
@@ -24,34 +25,17 @@ fn main() {
     divan::main();
 }
 
-fn project() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Where cargo puts what is built for WebAssembly.
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| project().join("functions/target"), PathBuf::from)
-}
-
 fn instance(name: &str) -> Instance {
-    let path = target().join(format!(
-        "wasm32-unknown-unknown/release/{name}.component.wasm"
-    ));
-    let component = std::fs::read(&path).expect("`cargo run --release -- build functions` first");
-    let settings = Settings {
-        cache_dir: None,
-        cache_bytes: ByteSize(0),
-        instances: 2,
-    };
-    let sandbox = Sandbox::new(settings).expect("a sandbox");
-    let component = sandbox.compile(&component).expect("sound");
-    calling::instance(&sandbox, &component)
+    built::instance(
+        "functions",
+        name,
+        "`cargo run --release -- build functions` first",
+    )
 }
 
 /// Rows of January as JSON objects of texts, as `tidemill produce` sends them.
 fn raw() -> Vec<PackedRows> {
-    let file = std::fs::File::open(project().join("functions/data/flights-2013-01.csv.gz"))
+    let file = std::fs::File::open(built::project().join("functions/data/flights-2013-01.csv.gz"))
         .expect("the month");
     let mut lines = BufReader::new(GzDecoder::new(file))
         .lines()

@@ -4,17 +4,16 @@
 use crate::crash::{reopen, some_time};
 use crate::host::{Host, conserved, counting, manifest, number, process, usual};
 use crate::replays::{by_two, verified};
+use crate::shadows::COUNT;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tidemill_env::Random;
 use tidemill_log::Format;
 use tidemill_processor::{
-    Chosen, Deployed, KeepState, LetterQuery, Rollback, Settings, VersionReport,
+    Chosen, Deploy, Deployed, KeepState, LetterQuery, Rollback, Settings, VersionReport,
 };
 use tidemill_state::Scope;
 use tidemill_types::{ByteSize, FunctionId, PartitionId, Result};
-
-const COUNT: [(Option<&str>, &str); 3] = [(Some("a"), "c"), (Some("b"), "c"), (Some("a"), "c")];
 
 async fn back(host: &Host, version: u32, again: bool, dry_run: bool) -> Result<Deployed> {
     let rollback = Rollback {
@@ -29,6 +28,18 @@ async fn two(host: &Host, changes: Value) -> Deployed {
     host.deploy_guest("f", by_two(), counting(changes), KeepState::Keep)
         .await
         .expect("deploys")
+}
+
+/// The version that counts by two.
+fn by_two_deployed() -> Deploy {
+    Deploy {
+        name: "f".parse().expect("a name"),
+        component: by_two().into(),
+        manifest: Some(counting(json!({}))),
+        start: None,
+        state: KeepState::Keep,
+        dry_run: false,
+    }
 }
 
 async fn counts(host: &Host) -> Vec<u64> {
@@ -245,14 +256,7 @@ async fn it_is_refused_where_it_cannot_be_what_it_was() {
     two(&host, json!({})).await;
     host.send("in", 0, &COUNT).await;
     host.caught_up("f").await;
-    let beside = tidemill_processor::Deploy {
-        name: "f".parse().expect("a name"),
-        component: by_two().into(),
-        manifest: Some(counting(json!({}))),
-        start: None,
-        state: KeepState::Keep,
-        dry_run: false,
-    };
+    let beside = by_two_deployed();
     host.processor
         .deploy_shadow(beside.clone())
         .await
@@ -464,14 +468,7 @@ fn killed_at_any_moment_it_is_one_or_the_other() {
                 let deploys = report.digest == by_one;
                 let work = tokio::spawn(async move {
                     if deploys {
-                        let deploy = tidemill_processor::Deploy {
-                            name: "f".parse().expect("a name"),
-                            component: by_two().into(),
-                            manifest: Some(counting(json!({}))),
-                            start: None,
-                            state: KeepState::Keep,
-                            dry_run: false,
-                        };
+                        let deploy = by_two_deployed();
                         return processor.deploy(deploy).await;
                     }
                     let rollback = Rollback {

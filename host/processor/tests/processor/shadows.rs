@@ -44,7 +44,8 @@ fn counts(events: &[Seen]) -> Vec<(Option<&str>, u64)> {
         .collect()
 }
 
-const COUNT: [(Option<&str>, &str); 3] = [(Some("a"), "c"), (Some("b"), "c"), (Some("a"), "c")];
+pub(crate) const COUNT: [(Option<&str>, &str); 3] =
+    [(Some("a"), "c"), (Some("b"), "c"), (Some("a"), "c")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_goes_on_from_a_copy_of_the_state_and_touches_nothing() {

@@ -60,14 +60,8 @@ impl Parse for Setting {
             .parse()
             .map_err(|error| syn::Error::new(error.span(), format!("expected one of {KNOWN}")))?;
         if key == "inputs" {
-            if !input.peek(syn::token::Paren) {
-                let right = "write inputs(\"orders\", \"payments\")";
-                return Err(syn::Error::new(key.span(), right));
-            }
-            let inner;
-            parenthesized!(inner in input);
-            let topics = Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)?;
-            return Ok(Self::Inputs(key, topics.into_iter().collect()));
+            let topics = listed(input, &key, "write inputs(\"orders\", \"payments\")")?;
+            return Ok(Self::Inputs(key, topics));
         }
         if key == "outputs" || key == "ttl" {
             if !input.peek(syn::token::Paren) {
@@ -94,14 +88,9 @@ impl Parse for Setting {
             } else {
                 "write secrets(\"stripe\"), with the names of secrets"
             };
-            if !input.peek(syn::token::Paren) {
-                return Err(syn::Error::new(key.span(), right));
-            }
-            let inner;
-            parenthesized!(inner in input);
-            let texts = Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)
-                .map_err(|error| syn::Error::new(error.span(), right))?;
-            return Ok(Self::Texts(key, texts.into_iter().collect()));
+            let texts =
+                listed(input, &key, right).map_err(|error| syn::Error::new(error.span(), right))?;
+            return Ok(Self::Texts(key, texts));
         }
         if key == "on_timer" {
             let path = input.parse::<Token![=]>().and_then(|_| input.parse());
@@ -257,6 +246,17 @@ fn ttl(slot: Ident, text: &LitStr) -> syn::Result<Ttl> {
         micros: micros.filter(|micros| *micros > 0).ok_or_else(wrong)?,
         processing,
     })
+}
+
+/// Texts in parentheses behind a setting; `right` says how they are written.
+fn listed(input: ParseStream<'_>, key: &Ident, right: &str) -> syn::Result<Vec<LitStr>> {
+    if !input.peek(syn::token::Paren) {
+        return Err(syn::Error::new(key.span(), right));
+    }
+    let inner;
+    parenthesized!(inner in input);
+    let texts = Punctuated::<LitStr, Token![,]>::parse_terminated(&inner)?;
+    Ok(texts.into_iter().collect())
 }
 
 fn once(at: &Ident, first: bool) -> syn::Result<()> {
