@@ -123,6 +123,13 @@ pub(crate) fn by_key_topic(name: &FunctionName, further: Option<&TopicName>) -> 
     }
 }
 
+/// Names of the topics that main tasks read, input by input.
+pub(crate) fn read_topics(manifest: &Manifest, owner: &FunctionName) -> Vec<String> {
+    let read = manifest.inputs.iter().zip(by_key_topics(manifest, owner));
+    read.map(|(input, by_key)| by_key.unwrap_or_else(|| input.topic.to_string()))
+        .collect()
+}
+
 /// Names of the internal topics that a manifest's inputs need, input by input.
 pub(crate) fn by_key_topics(manifest: &Manifest, owner: &FunctionName) -> Vec<Option<String>> {
     let inputs = manifest.inputs.iter().enumerate();

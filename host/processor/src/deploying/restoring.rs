@@ -6,7 +6,7 @@ use super::starting::{Starting, positions, step};
 use super::topics::make;
 use super::{NEXT, PlanStart, Wanted, check, install, plan, record};
 use crate::Deployed;
-use crate::deployment::{Deployment, Input, by_key_topics};
+use crate::deployment::{Deployment, Input, read_topics};
 use crate::function::Standings;
 use crate::manifest::Manifest;
 use crate::note::Note;
@@ -354,9 +354,7 @@ fn topics(
     (number, point): (u32, &Point),
 ) -> Result<Vec<Arc<Topic>>> {
     let name = &wanted.name;
-    let read = by_key_topics(&wanted.manifest, name);
-    let read = wanted.manifest.inputs.iter().zip(read);
-    let read = read.map(|(input, by_key)| by_key.unwrap_or_else(|| input.topic.to_string()));
+    let read = read_topics(&wanted.manifest, name).into_iter();
     let known: Vec<u32> = point.topics().collect();
     let found = read.enumerate().map(|(input, topic)| {
         let found = inner.parts.log.topic(&topic);

@@ -2,7 +2,7 @@
 
 use super::Ends;
 use super::plan::PlanStart;
-use crate::deployment::{Deployment, by_key_topics};
+use crate::deployment::{Deployment, read_topics};
 use crate::function::Standings;
 use crate::manifest::{Manifest, Start};
 use crate::note::Note;
@@ -279,9 +279,7 @@ pub(crate) fn positions(inner: &Inner, record: &Record, role: Role, topic: &Topi
 /// The topics that the main tasks of the version in force read; those that are gone are left out.
 fn topics(inner: &Inner, name: &FunctionName, record: &Record) -> Result<Vec<Option<Arc<Topic>>>> {
     let manifest = Manifest::resolve(None, Some(&record.manifest), name)?;
-    let by_key = by_key_topics(&manifest, record.owner(name));
-    let read = manifest.inputs.iter().zip(by_key);
-    let read = read.map(|(input, by_key)| by_key.unwrap_or_else(|| input.topic.to_string()));
+    let read = read_topics(&manifest, record.owner(name)).into_iter();
     Ok(read.map(|name| inner.parts.log.topic(&name)).collect())
 }
 

@@ -206,10 +206,10 @@ async fn wait(
             Slice::Fault(error) => return Err(error.into()),
         }
     }
-    let room = std::pin::pin!(parts.state.room());
-    if futures::poll!(room).is_pending() {
+    let mut room = std::pin::pin!(parts.state.room());
+    if futures::poll!(room.as_mut()).is_pending() {
         task.waits("changed state waits to be written back (state.dirty_bytes)");
-        parts.state.room().await;
+        room.await;
         task.goes_on();
     }
     Ok(())
