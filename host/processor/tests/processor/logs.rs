@@ -42,6 +42,7 @@ async fn lines_stay_over_restarts_and_are_followed() {
     host.send("in", 0, &[(None, "c")]).await;
     let more = follower.next().await.expect("read").expect("a line");
     assert_eq!((more.len(), more[0].offset), (1, 2));
+    host.caught_up("f").await;
     host.processor.pause("f").await.expect("it pauses");
     host.send("in", 0, &[(Some("a"), "c"), (Some("b"), "c")])
         .await;
