@@ -11,6 +11,7 @@ pub use disk::Disk;
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;
 
+use bytes::Bytes;
 use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,12 @@ pub trait File: Send + Sync {
     fn size(&self) -> io::Result<u64>;
     /// Fills `out` from position `at`; an error if the file ends before.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
+    /// The same into memory of its own, which may be memory that earlier readers have let go.
+    fn read(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        let mut bytes = vec![0; len];
+        self.read_at(at, &mut bytes)?;
+        Ok(bytes.into())
+    }
     /// Writes all of `parts`, one behind the other, from position `at` on, in one go where possible. What
     /// lies behind them up to the next multiple of 4096 may become zeros.
     fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()>;

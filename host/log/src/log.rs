@@ -116,14 +116,28 @@ impl Log {
     /// # Errors
     /// `OutOfRange` below the start or above the end; `NotFound`; `Unavailable` when storage can't be read.
     pub async fn read(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
-        read::read(
-            &self.inner.shard,
-            self.inner.keeper.segments(),
-            at,
-            from,
-            limit,
-        )
-        .await
+        self.read_through(at, from, limit, u64::MAX).await
+    }
+
+    /// The same for one of several that read other partitions of the same frames at the same pace: goes
+    /// through little of the journal at a time, so that the next of them finds it in memory. There may be more
+    /// although the limit isn't reached; it is empty only at the committed end.
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub async fn read_in_step(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Read> {
+        self.read_through(at, from, limit, read::STEP).await
+    }
+
+    async fn read_through(
+        &self,
+        at: PartitionId,
+        from: u64,
+        limit: ReadLimit,
+        journal: u64,
+    ) -> Result<Read> {
+        let segments = self.inner.keeper.segments();
+        read::read(&self.inner.shard, segments, at, from, limit, journal).await
     }
 
     /// The same without waiting: `None` when the events aren't in memory.

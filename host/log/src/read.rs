@@ -8,15 +8,21 @@ use crate::{Read, ReadLimit, TimeOf};
 use std::sync::Arc;
 use tidemill_types::{Error, ErrorKind, Event, PartitionId, Result, Timestamp, limits};
 
-/// See [`crate::Log::read`].
+/// How much of the journal who reads in step with others goes through at a time. Well below what is kept
+/// of it, so that it is still there when the last of them comes.
+pub(crate) const STEP: u64 = 4 << 20;
+
+/// See [`crate::Log::read`] and [`crate::Log::read_in_step`]: with what limit on bytes of journal.
 pub(crate) async fn read(
     shard: &Arc<Shard>,
     segments: &Segments,
     at: PartitionId,
     from: u64,
     limit: ReadLimit,
+    journal: u64,
 ) -> Result<Read> {
     let end = check_range(shard, at, from)?;
+    let mut gone_through = 0;
     let mut read = Read {
         batches: Vec::new(),
         next: from,
@@ -35,7 +41,9 @@ pub(crate) async fn read(
                 continue;
             }
             Source::Memory(taken) => taken,
+            Source::Journal(_) if gone_through >= journal && read.next > from => break,
             Source::Journal(places) => {
+                gone_through += places.iter().map(|place| place.len).sum::<u64>();
                 let (shard, from) = (shard.clone(), read.next);
                 in_background(move || shard.read_places(at, &places, from, left)).await?
             }
@@ -117,7 +125,7 @@ pub(crate) async fn offset_at(
             }
             continue;
         }
-        let read = match read(shard, segments, at, from, limit).await {
+        let read = match read(shard, segments, at, from, limit, u64::MAX).await {
             // Its start has moved meanwhile.
             Err(error) if error.kind == ErrorKind::OutOfRange => {
                 from = from.max(lock(&partition).start());

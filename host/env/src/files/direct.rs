@@ -2,6 +2,7 @@
 //! again. Pages of a cache that grows are fresh memory, which costs many times what is copied into it
 //! where a hypervisor has to provide it; and what the journal writes is read at most once or twice.
 
+use bytes::Bytes;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -90,6 +91,19 @@ impl Direct {
         }
         *self.reading() = Some(blocks);
         Ok(())
+    }
+
+    /// Reads whole blocks straight into what is given out, without a copy.
+    pub(super) fn read(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        let before = offset_in_block(at);
+        let whole = (before + len).next_multiple_of(BLOCK);
+        let mut blocks = Lent::new(whole);
+        let got = read_blocks(&self.file, at - before as u64, blocks.0.get(whole))?;
+        if got < before + len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let from = blocks.0.start + before;
+        Ok(Bytes::from_owner(blocks).slice(from..from + len))
     }
 
     pub(super) fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()> {
@@ -192,6 +206,47 @@ impl Blocks {
     }
 }
 
+/// Bytes of blocks that were read into and let go, kept for later readers of any file.
+const LENT: usize = 16 << 20;
+
+static LET_GO: Mutex<Vec<Blocks>> = Mutex::new(Vec::new());
+
+/// Blocks that are read into by whoever comes next once their last reader is gone: in fresh memory the kernel's
+/// work costs more than reading does.
+struct Lent(Blocks);
+
+impl Lent {
+    fn new(room: usize) -> Self {
+        let mut kept = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |blocks: &Blocks| (room..=room.saturating_mul(2)).contains(&blocks.room());
+        let known = kept.iter().rposition(fits);
+        let known = known.map(|nth| kept.swap_remove(nth));
+        drop(kept);
+        Self(known.unwrap_or_else(|| Blocks::new(room)))
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let empty = Blocks {
+            bytes: Vec::new(),
+            start: 0,
+        };
+        let blocks = std::mem::replace(&mut self.0, empty);
+        let mut kept = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: usize = kept.iter().map(Blocks::room).sum();
+        if bytes + blocks.room() <= LENT {
+            kept.push(blocks);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +274,7 @@ mod tests {
         let (direct, path) = file(dir.path(), size);
         let mut expected = vec![7; size];
         let random = Random::seeded(3);
+        let mut held: Vec<(Bytes, Vec<u8>)> = Vec::new();
         let mut at = 0;
         for nth in 0..200_u8 {
             let below = |n: usize| usize::try_from(random.below(n as u64)).expect("small");
@@ -242,6 +298,11 @@ mod tests {
             let mut seen = vec![0; below(size - from)];
             direct.read_at(from as u64, &mut seen).expect("read");
             assert_eq!(seen, expected[from..from + seen.len()]);
+            let read = direct.read(from as u64, seen.len()).expect("read");
+            assert_eq!(read, seen);
+            held.push((read, seen));
+            assert!(held.iter().all(|(read, were)| read == were));
+            held.retain(|_| random.below(3) > 0);
         }
         direct.sync_data().expect("synced");
         assert_eq!(std::fs::read(path).expect("read"), expected);
@@ -249,6 +310,8 @@ mod tests {
         let end = direct
             .read_at(size as u64 - 1, &mut beyond)
             .expect_err("the end");
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        let end = direct.read(size as u64 - 1, 2).expect_err("the end");
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::direct::{BLOCK, Direct};
 use super::{File, Files, Lock};
+use bytes::Bytes;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -151,6 +152,17 @@ impl File for Open {
         match self {
             Self::Direct(file) => file.read_at(at, out),
             Self::Cached(file) => file.read_exact_at(out, at),
+        }
+    }
+
+    fn read(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        match self {
+            Self::Direct(file) => file.read(at, len),
+            Self::Cached(file) => {
+                let mut bytes = vec![0; len];
+                file.read_exact_at(&mut bytes, at)?;
+                Ok(bytes.into())
+            }
         }
     }
 

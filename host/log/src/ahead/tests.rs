@@ -172,7 +172,7 @@ impl World {
 
     fn read(&self, topic: u32, from: u64) -> Read {
         let segments = Segments::new(self.objects.clone(), 0, None);
-        let read = read::read(self.shard(), &segments, at(topic), from, MUCH);
+        let read = read::read(self.shard(), &segments, at(topic), from, MUCH, read::STEP);
         self.runtime.block_on(read).expect("reads")
     }
 

@@ -17,6 +17,9 @@ const STRETCH: u64 = 1 << 20;
 /// Kept, in bytes of journal.
 const KEPT: u64 = 12 << 20;
 
+/// Stretches that may be read side by side.
+const LANES: usize = 8;
+
 /// A frame that was read and checked.
 pub(crate) struct Frame {
     /// Where it starts in its file.
@@ -50,6 +53,8 @@ impl Stretch {
 /// The stretches that were read last.
 pub(crate) struct Frames {
     kept: Mutex<Kept>,
+    /// Held while something is read: by where it lies.
+    reading: [Mutex<()>; LANES],
     counted: Stretches,
 }
 
@@ -70,6 +75,7 @@ impl Frames {
     pub(crate) fn new(counted: Stretches) -> Self {
         Self {
             kept: Mutex::default(),
+            reading: Default::default(),
             counted,
         }
     }
@@ -79,6 +85,13 @@ impl Frames {
     /// # Errors
     /// `Unavailable` when the file can't be read, `Corrupt` when it isn't what was written.
     pub(crate) fn read(&self, file: &JournalFile, at: u64, end: u64) -> Result<Arc<Stretch>> {
+        if let Ok(known) = self.kept().find(file.number, at) {
+            self.counted.hits.inc();
+            return Ok(known);
+        }
+        // Who comes for the same while it is read waits for it.
+        let lane = usize::try_from(at / STRETCH).unwrap_or_default() % LANES;
+        let _lane = lock(&self.reading[lane]);
         let until = match self.kept().find(file.number, at) {
             Ok(known) => {
                 self.counted.hits.inc();
@@ -93,8 +106,12 @@ impl Frames {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Kept {
@@ -190,9 +207,56 @@ fn read_stretch(file: &JournalFile, at: u64, until: u64) -> Result<Stretch> {
 
 fn read_bytes(file: &JournalFile, at: u64, len: u64) -> Result<Bytes> {
     let len = usize::try_from(len).map_err(|_| Error::internal("stretch above address space"))?;
-    let mut bytes = vec![0; len];
     file.file
-        .read_at(at, &mut bytes)
-        .map_err(|e| disk_error(&file.path, "can't be read", &e))?;
-    Ok(bytes.into())
+        .read(at, len)
+        .map_err(|e| disk_error(&file.path, "can't be read", &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{disk, end_of, fill, journal_files};
+    use super::super::{FILE_HEAD, FileHead, HEAD_LEN};
+    use super::*;
+    use crate::frame::ALIGN;
+    use std::sync::Barrier;
+    use tidemill_env::files::Files;
+    use tidemill_env::metrics::Counter;
+
+    #[test]
+    fn those_who_come_for_the_same_at_once_read_it_once() {
+        const READERS: usize = 8;
+        let disk = disk();
+        drop(fill(&disk, 40, 2));
+        let path = journal_files(&disk).swap_remove(0);
+        let file = disk.open(&path).expect("opened");
+        let mut head = [0; HEAD_LEN];
+        file.read_at(0, &mut head).expect("read");
+        let FileHead { number, nonce, .. } = FileHead::read(&head).expect("whole");
+        let bytes = file.read(0, 16 << 10).expect("read");
+        let end = end_of(&bytes).next_multiple_of(ALIGN) as u64;
+        let file = JournalFile {
+            number,
+            nonce,
+            path,
+            file,
+        };
+        for _ in 0..200 {
+            let counted = Stretches {
+                hits: Counter::default(),
+                misses: Counter::default(),
+            };
+            let frames = Frames::new(counted.clone());
+            let begin = Barrier::new(READERS);
+            std::thread::scope(|scope| {
+                for _ in 0..READERS {
+                    scope.spawn(|| {
+                        begin.wait();
+                        frames.read(&file, FILE_HEAD, end).expect("read");
+                    });
+                }
+            });
+            let again = (counted.misses.get(), counted.hits.get());
+            assert_eq!(again, (1, READERS as u64 - 1));
+        }
+    }
 }

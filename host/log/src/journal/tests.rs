@@ -3,12 +3,14 @@
 use crate::draft::Draft;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
+use crate::segment::Segments;
 use crate::shard::{Flushed, Shard};
 use crate::{ReadLimit, Recovery, Settings, SnapshotRef, Topic, TopicSettings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_env::files::{Files, SimDisk};
 use tidemill_env::metrics::Metrics;
+use tidemill_env::objects::{MemoryObjects, Objects};
 use tidemill_env::{Clock, Random};
 use tidemill_types::{
     ByteSize, CommitSeq, ErrorKind, PackedRows, PartitionId, Result, Timestamp, TopicId,
@@ -338,6 +340,37 @@ fn a_failed_sync_is_final_and_what_it_left_is_written_again_at_the_next_start() 
     drop(shard);
     disk.crash();
     assert_eq!(events(&start(&disk).expect("starts")), 3);
+}
+
+#[test]
+fn who_reads_in_step_goes_through_little_of_the_journal_and_misses_nothing() {
+    let disk = disk();
+    drop(fill(&disk, 600, 2));
+    assert!(
+        journal_files(&disk).len() > 8,
+        "more than is looked at at once"
+    );
+    let shard = Arc::new(start(&disk).expect("starts"));
+    let objects = Objects::new(Arc::new(MemoryObjects::new(Random::seeded(2))));
+    let segments = Segments::new(objects, 0, None);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("runtime");
+    let all = ReadLimit {
+        events: usize::MAX,
+        bytes: usize::MAX,
+    };
+    let read = |from, journal| {
+        let read = crate::read::read(&shard, &segments, AT, from, all, journal);
+        runtime.block_on(read).expect("read").next
+    };
+    assert_eq!(read(0, u64::MAX), 1200);
+    let mut ends = vec![0];
+    while ends.last() != Some(&1200) {
+        ends.push(read(ends[ends.len() - 1], 1));
+    }
+    assert!(ends.is_sorted_by(|one, next| one < next), "{ends:?}");
+    assert!(ends.len() > 2, "{ends:?}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl World {
         }
         if let Some(below) = start.checked_sub(1) {
             let segments = self.segments();
-            let reading = read::read(shard, &segments, at, below, MUCH);
+            let reading = read::read(shard, &segments, at, below, MUCH, u64::MAX);
             match self.runtime.block_on(reading) {
                 Err(error) if error.kind == ErrorKind::OutOfRange => {}
                 other => return Err(format!("{at:?} below its start {start}: {other:?}")),
@@ -216,7 +216,7 @@ impl World {
         let (mut from, mut all) = (start, Vec::new());
         let segments = self.segments();
         loop {
-            let reading = read::read(shard, &segments, at, from, limit);
+            let reading = read::read(shard, &segments, at, from, limit, u64::MAX);
             let read = match self.runtime.block_on(reading) {
                 Ok(read) => read,
                 // No answer from the bucket: ask again.

@@ -316,7 +316,7 @@ async fn next(
     if from >= to {
         return Ok(None);
     }
-    let mut read = log.read(at, from, limit).await?;
+    let mut read = log.read_in_step(at, from, limit).await?;
     if read.next <= from {
         return Ok(None);
     }

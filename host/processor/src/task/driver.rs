@@ -263,7 +263,7 @@ async fn moved(task: &Task, followers: &mut [Follower]) -> Result<u64, Error> {
 /// Reads what isn't in memory; gives what there is to wait for then.
 async fn read(parts: &Parts, task: &mut Task) -> Result<Option<Slice>, End> {
     let (_, at, from) = task.wanted();
-    match parts.log.read(at, from, task.fetch_limit()).await {
+    match parts.log.read_in_step(at, from, task.fetch_limit()).await {
         Ok(read) => {
             task.goes_on();
             Ok(task.fetched(read))
