@@ -42,10 +42,12 @@ pub(crate) async fn read(
             }
             Source::Memory(taken) => taken,
             Source::Journal(_) if gone_through >= journal && read.next > from => break,
-            Source::Journal(places) => {
-                gone_through += places.iter().map(|place| place.len).sum::<u64>();
-                let (shard, from) = (shard.clone(), read.next);
-                in_background(move || shard.read_places(at, &places, from, left)).await?
+            Source::Journal(_) => {
+                let (shard, from, most) = (shard.clone(), read.next, journal - gone_through);
+                let read = move || shard.read_journal(at, from, left, most);
+                let (taken, through) = in_background(read).await?;
+                gone_through = gone_through.saturating_add(through).min(journal);
+                taken
             }
             Source::Segment(segment) => {
                 let batches = match segments.read(&segment, read.next, left).await {

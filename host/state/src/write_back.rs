@@ -5,7 +5,8 @@ use crate::engine::Changed;
 use crate::live::WriteBack;
 use crate::{Change, ChangesReader, Scope, keys};
 use bytes::Bytes;
-use std::collections::HashSet;
+use foldhash::fast::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use tidemill_types::FunctionId;
 
@@ -25,30 +26,28 @@ struct Coalesced<'a> {
 
 fn coalesce(sections: &[Bytes]) -> Coalesced<'_> {
     let mut cleared = false;
-    let mut all = Vec::new();
+    // What changes changes often: only what is left is put in order.
+    let mut all: HashMap<(u16, &[u8]), Option<&[u8]>, RandomState> = HashMap::default();
     for change in sections
         .iter()
         .filter_map(|section| ChangesReader::unchecked(section))
         .flatten()
     {
         match change {
-            Change::Set { slot, key, value } => all.push((slot, key, all.len(), Some(value))),
-            Change::Delete { slot, key } => all.push((slot, key, all.len(), None)),
+            Change::Set { slot, key, value } => _ = all.insert((slot, key), Some(value)),
+            Change::Delete { slot, key } => _ = all.insert((slot, key), None),
             Change::Clear => {
                 cleared = true;
                 all.clear();
             }
         }
     }
-    all.sort_unstable_by_key(|(slot, key, at, _)| (*slot, *key, std::cmp::Reverse(*at)));
-    all.dedup_by_key(|(slot, key, _, _)| (*slot, *key));
-    Coalesced {
-        cleared,
-        last: all
-            .into_iter()
-            .map(|(slot, key, _, value)| (slot, key, value))
-            .collect(),
-    }
+    let mut last: Vec<Last<'_>> = all
+        .into_iter()
+        .map(|((slot, key), value)| (slot, key, value))
+        .collect();
+    last.sort_unstable_by_key(|(slot, key, _)| (*slot, *key));
+    Coalesced { cleared, last }
 }
 
 /// Brings the store behind to the batch's commit: as one batch, except that a large scope that was

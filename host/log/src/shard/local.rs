@@ -18,18 +18,34 @@ impl Shard {
         Ok(lock(&partition).source(from, limit))
     }
 
-    /// Events from places of the journal; blocks.
+    /// Events that are in the journal and not in memory, and how much of it was gone through: at least one place,
+    /// then until that is `most` bytes, the limit is reached or the next events are elsewhere. Blocks.
     ///
     /// # Errors
     /// `Unavailable` when a file can't be read, `Corrupt` when it isn't what was written.
-    pub(crate) fn read_places(
+    pub(crate) fn read_journal(
         &self,
         at: PartitionId,
-        places: &[Place],
         from: u64,
         limit: ReadLimit,
-    ) -> Result<Taken> {
-        let mut taken = Taken::new(from, limit);
+        most: u64,
+    ) -> Result<(Taken, u64)> {
+        let (mut taken, mut through) = (Taken::new(from, limit), 0_u64);
+        while !taken.is_full() && (through < most || through == 0) {
+            let Source::Journal(places) = self.source(at, taken.next, taken.limit())? else {
+                break;
+            };
+            let before = taken.next;
+            self.read_places(at, &places, &mut taken)?;
+            through += places.iter().map(|place| place.len).sum::<u64>().max(1);
+            if taken.next == before {
+                break;
+            }
+        }
+        Ok((taken, through))
+    }
+
+    fn read_places(&self, at: PartitionId, places: &[Place], taken: &mut Taken) -> Result<()> {
         for place in places {
             if taken.is_full() {
                 break;
@@ -41,24 +57,24 @@ impl Shard {
             while position < place.at + place.len && !taken.is_full() {
                 let stretch = self.frames.read(&file, position, end)?;
                 for frame in stretch.from(position) {
-                    take_frame(at, frame, &mut taken);
+                    take_frame(at, frame, taken);
                 }
                 position = stretch.end;
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Events that are in memory or in the journal; blocks. Empty at the end.
     ///
     /// # Errors
-    /// As [`Shard::read_places`]; `OutOfRange` for what is only in segments.
+    /// As [`Shard::read_journal`]; `OutOfRange` for what is only in segments.
     pub(crate) fn read_local(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Taken> {
         let mut from = from;
         loop {
             match self.source(at, from, limit)? {
                 Source::Memory(taken) => return Ok(taken),
-                Source::Journal(places) => return self.read_places(at, &places, from, limit),
+                Source::Journal(_) => return Ok(self.read_journal(at, from, limit, 1)?.0),
                 Source::End => return Ok(Taken::new(from, limit)),
                 Source::Gap(next) | Source::Below(next) => from = next,
                 Source::Segment(_) => {
