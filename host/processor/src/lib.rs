@@ -50,6 +50,7 @@ mod renewing;
 mod restore;
 mod services;
 mod slot;
+mod sources;
 mod stored;
 mod timers;
 mod usage;
