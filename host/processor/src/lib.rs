@@ -43,6 +43,7 @@ mod function_log;
 mod housekeeping;
 mod inspect;
 mod instances;
+mod leaving;
 mod measure;
 mod nearest;
 mod recovery;
