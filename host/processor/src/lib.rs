@@ -39,6 +39,9 @@ mod parked;
 mod pending;
 mod pointer;
 
+#[cfg(test)]
+mod fuzz;
+
 mod function_log;
 mod housekeeping;
 mod inspect;
