@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The agreed cases of the log's and the functions' areas: area, what ids begin with, the numbers of the first order, those
 /// of the second.
-const AGREED: [(&str, &str, &[u8], &[u8]); 15] = [
+const AGREED: [(&str, &str, &[u8], &[u8]); 16] = [
     ("log", "S-LOG-", &[1, 3], &[2]),
     ("producer", "S-PRD-", &[1, 3, 4], &[2]),
     ("compaction", "S-CMP-", &[1, 2, 3, 4], &[]),
@@ -16,6 +16,7 @@ const AGREED: [(&str, &str, &[u8], &[u8]); 15] = [
     ("admin", "SX-", &[20], &[]),
     ("transactions", "S-TXN-", &[1, 2], &[3]),
     ("determinism", "S-DET-", &[1], &[]),
+    ("watermark", "S-WMK-", &[1, 2, 3], &[]),
     ("timers", "S-TMR-", &[1, 2, 3], &[]),
     ("state_ttl", "S-TMR-", &[4], &[]),
     ("event_sourcing", "S-EVS-", &[1], &[2]),

@@ -19,7 +19,7 @@ fn manifest(name: &str, events: u64) -> String {
     };
     format!(
         "[[input]]\n{input}\nstart = \"earliest\"\n[output.credits]\ntopic = \"{output}\"\nformat = \"json\"\n\
-         [retry]\nattempts = 2\nbackoff = \"1ms..5ms\"\n[time]\ndisorder = \"50ms\"\n[batch]\nevents = {events}\n"
+         [retry]\nattempts = 2\nbackoff = \"1ms..5ms\"\n[time]\ndisorder = \"50ms\"\nidle = \"1s\"\n[batch]\nevents = {events}\n"
     )
 }
 

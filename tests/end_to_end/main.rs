@@ -22,6 +22,7 @@ mod log_tools;
 mod memory;
 mod object_storage;
 mod program;
+mod restores;
 mod retries;
 mod schemas;
 mod state;

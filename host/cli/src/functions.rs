@@ -68,6 +68,9 @@ pub(crate) struct Logs {
     /// Only lines of this version.
     #[arg(long, value_name = "N")]
     version: Option<u32>,
+    /// Only lines about events of this topic, of a function that reads several.
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
     /// Only lines about events of this partition.
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
@@ -267,6 +270,7 @@ async fn logs(client: &Client, args: &Logs) -> Result<()> {
         ("limit", args.limit.map(|limit| limit.to_string())),
         ("level", args.level.clone()),
         ("version", number(args.version)),
+        ("topic", args.topic.clone()),
         ("partition", number(args.partition)),
         ("key", args.key.clone()),
         ("since", args.since.clone()),
@@ -321,11 +325,13 @@ fn log_line(line: &Value) -> String {
     let field = |name: &str| cell(&line[name]);
     let key = ["key", "key_base64"].map(|name| line[name].as_str());
     let key = key.iter().flatten().next();
+    let topic = line["topic"].as_str();
     format!(
-        "{} {:5} v{} {}/{} {}{}",
+        "{} {:5} v{} {}{}/{} {}{}",
         field("time"),
         field("level"),
         field("version"),
+        topic.map_or_else(String::new, |topic| format!("{topic} ")),
         field("partition"),
         field("offset"),
         key.map_or_else(String::new, |key| format!("[{key}] ")),
@@ -353,6 +359,11 @@ mod tests {
         assert_eq!(
             log_line(&keyed),
             "2026-01-01T00:00:00Z warn  v1 2/7 [UA] odd"
+        );
+        keyed["topic"] = "payments".into();
+        assert_eq!(
+            log_line(&keyed),
+            "2026-01-01T00:00:00Z warn  v1 payments 2/7 [UA] odd"
         );
     }
 

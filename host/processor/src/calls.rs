@@ -1,16 +1,20 @@
 //! Calls to the outside that events make. A call is made once its event is durable, and its outcome is on
 //! record before the function sees it: the invocation that comes to a call without a record is given up,
 //! the call is made, one frame puts the outcome on record, and the event is handed over again. The record
-//! goes in the frame that gives the event its fate. ARCHITECTURE.md, "Calls to the outside", says what a
+//! goes in the frame that gives the event its fate; what is left of others is swept. ARCHITECTURE.md, "Calls to the outside", says what a
 //! crash leaves.
 
 mod making;
 mod stored;
+mod sweeping;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use making::Caller;
-pub(crate) use stored::{Recorded, SLOT, key_of};
+#[cfg(test)]
+pub(crate) use stored::write;
+pub(crate) use stored::{Recorded, SLOT, from_key, key_of};
+pub(crate) use sweeping::{Sweeps, sweep};
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -25,7 +29,7 @@ pub(crate) const SEED: &str = "calls-seed";
 pub(crate) type Outcome = Result<Answer, CallError>;
 
 /// What makes calls: which of a task's events or timers it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Subject {
     /// What it is.
     pub(crate) kind: Kind,
@@ -37,7 +41,7 @@ pub(crate) struct Subject {
 }
 
 /// What a [`Subject`] is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// An event that was read.

@@ -1,9 +1,10 @@
-//! Takes expired values away, in memory and on disk, beside the tasks.
+//! Takes expired values away, in memory and on disk, and records of calls that nobody needs, beside the tasks.
 //!
 //! Nothing depends on it: an event doesn't see what has expired for it, whether it was taken away or not.
 //! A value goes once no event that is still to come can see it, for the task's committed watermark (or
 //! processing time) has reached its end; both never go back, and only durable ones count.
 
+use crate::calls::{self, Sweeps};
 use crate::deployment::Deployment;
 use crate::processor::Inner;
 use crate::slot::expired;
@@ -33,12 +34,16 @@ pub(crate) fn start(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         shutdown
             .run_until_cancelled(async move {
-                let mut passes = Passes::default();
+                let (mut passes, mut sweeps) = (Passes::default(), Sweeps::default());
                 loop {
                     clock.sleep(LOOK).await;
                     if !look(&inner, &mut passes).await {
                         return;
                     }
+                    let Some(inner) = inner.upgrade() else {
+                        return;
+                    };
+                    calls::sweep(&inner, &mut sweeps).await;
                 }
             })
             .await

@@ -13,6 +13,7 @@ use crate::calls::SEED;
 use crate::deployment::Deployment;
 use crate::function::Function;
 use crate::function_log::FunctionLog;
+use crate::leaving;
 use crate::manifest::{Manifest, Start};
 use crate::processor::Inner;
 use crate::record::{NEXT, Record, Standing, component_path};
@@ -265,7 +266,11 @@ async fn put_in_force(
         install(inner, record, deployed, deployment);
     }
     inner.start(name)?;
-    committed.map(|taken| taken.and_then(Taken::copying))
+    let copying = committed.map(|taken| taken.and_then(Taken::copying))?;
+    if let Err(wrong) = leaving::leave(inner, name).await {
+        tracing::warn!(function = %name, error = %wrong, "where it stood in inputs that it doesn't read any more can't be forgotten now");
+    }
+    Ok(copying)
 }
 
 /// Puts what was committed in place of what was there.

@@ -7,6 +7,7 @@ use crate::mask::Mask;
 use crate::note::Note;
 use crate::parked::{self, Parked, ParkedChange};
 use crate::pending::Pending;
+use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Growth;
 use std::collections::BTreeMap;
@@ -71,6 +72,8 @@ pub(crate) struct Effects {
     pub(crate) parked: (Changes, Vec<ParkedChange>),
     /// The task's totals after it.
     pub(crate) note: Note,
+    /// What it tells of time to partitions of an internal topic.
+    pub(crate) tale: Tale,
     /// Rows it gives a fate to, from the run's first on.
     pub(crate) rows: usize,
 }
@@ -160,6 +163,7 @@ impl Desk<'_> {
             timers: Vec::new(),
             parked: (Changes::new(parked::scope(scope)), Vec::new()),
             note: self.note,
+            tale: Tale::default(),
             rows: 0,
         }
     }
@@ -334,6 +338,9 @@ impl Desk<'_> {
     /// An event that the function wasn't given: one behind a parked event of its key is parked, too; one
     /// without key can't have state, and is passed over and counted.
     fn left_out(&self, effects: &mut Effects, pending: &Pending, row: usize) {
+        if pending.is_mark(row) {
+            return self.observe(effects, pending, row);
+        }
         if self.parked.holds(pending.key(row)) {
             return self.park(effects, pending, row, None);
         }
@@ -356,11 +363,13 @@ impl Desk<'_> {
     /// Counts an event as read and takes its times into account.
     pub(crate) fn read(&self, effects: &mut Effects, pending: &Pending, row: usize) {
         effects.note.counts.events_in += 1;
+        self.observe(effects, pending, row);
+    }
+
+    fn observe(&self, effects: &mut Effects, pending: &Pending, row: usize) {
         effects.note.front = None;
-        let (time, ingested) = pending.times(row);
         let limits = &self.deployment.manifest.time;
-        let input = pending.input(row);
-        effects.note.observe(input, time, ingested, limits);
+        pending.observe(row, &mut effects.note, limits);
     }
 
     /// The topic that the event of a row was read from.

@@ -7,13 +7,14 @@ use crate::merge::Positions;
 use crate::note::Note;
 use crate::parts::Parts;
 use crate::record::{Record, Role, Standing, reader};
+use crate::sources::Sources;
 use crate::task::driver::{Handle, Stopped};
 use crate::task::{Start, View};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidemill_env::Shutdown;
 use tidemill_log::Position;
-use tidemill_types::{FunctionId, PartitionId, Result};
+use tidemill_types::{Error, FunctionId, PartitionId, Result};
 use tokio::sync::mpsc;
 
 /// One function.
@@ -50,33 +51,51 @@ pub(crate) fn start_tasks(
     shutdown: &Shutdown,
     stopped: &mpsc::UnboundedSender<Stopped>,
 ) -> Result<Vec<Handle>> {
-    let main = |partition| (Role::Main, deployment.reads(partition).collect());
-    let mut all: Vec<(Role, Vec<PartitionId>)> = (0..deployment.partitions()).map(main).collect();
-    for (_, Input { topic, .. }) in deployment.repartitioned() {
-        let topic = (topic.id, topic.settings.partitions);
+    let mut tasks = Vec::new();
+    let mut start = |role, stands: (Positions, Note, usize), inputs, sources| {
+        let (position, note, noted) = stands;
+        let start = Start {
+            deployment: Arc::clone(deployment),
+            role,
+            inputs,
+            position,
+            note,
+            noted,
+            sources,
+            lines: Arc::clone(lines),
+            view: Arc::new(View::default()),
+            stop: shutdown.child_token(),
+        };
+        tasks.push(Handle::start(parts, start, stopped.clone())?);
+        Ok::<_, Error>(())
+    };
+    let standings = Standings::of(parts, deployment.function, Role::Main)?;
+    let mut notes = Vec::new();
+    for partition in 0..deployment.partitions() {
+        let inputs: Vec<PartitionId> = deployment.reads(partition).collect();
+        let stands = standings.stand(&inputs);
+        notes.push(stands.1.reading(inputs.len()));
+        start(Role::Main, stands, inputs, None)?;
+    }
+    let standings = Standings::of(parts, deployment.function, Role::Repartition)?;
+    for (number, Input { topic, .. }) in deployment.repartitioned() {
         let of = |partition| PartitionId {
-            topic: topic.0,
+            topic: topic.id,
             partition,
         };
-        all.extend((0..topic.1).map(|partition| (Role::Repartition, vec![of(partition)])));
-    }
-    let mut tasks = Vec::new();
-    for role in [Role::Main, Role::Repartition] {
-        let positions = Standings::of(parts, deployment.function, role)?;
-        for (_, inputs) in all.iter().filter(|(of, _)| *of == role) {
-            let (position, note, noted) = positions.stand(inputs);
-            let start = Start {
-                deployment: Arc::clone(deployment),
-                role,
-                inputs: inputs.clone(),
-                position,
-                note,
-                noted,
-                lines: Arc::clone(lines),
-                view: Arc::new(View::default()),
-                stop: shutdown.child_token(),
-            };
-            tasks.push(Handle::start(parts, start, stopped.clone())?);
+        let all: Vec<PartitionId> = (0..topic.settings.partitions).map(of).collect();
+        let stands: Vec<_> = all.iter().map(|at| standings.stand(&[*at])).collect();
+        let times = stands.iter().map(|(_, note, _)| (note.seen, note.ingested));
+        let known = notes.iter().map(|note| note.seen_of(number));
+        let idle = deployment.manifest.time.idle;
+        let sources = Arc::new(Sources::new(idle, times, known));
+        for (at, stands) in all.into_iter().zip(stands) {
+            start(
+                Role::Repartition,
+                stands,
+                vec![at],
+                Some(Arc::clone(&sources)),
+            )?;
         }
     }
     Ok(tasks)

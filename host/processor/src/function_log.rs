@@ -119,6 +119,7 @@ mod tests {
                 time: Timestamp::from_micros(millis * 1000),
                 level: LogLevel::Info,
                 version: 1,
+                topic: None,
                 partition: 0,
                 offset: 0,
                 key: None,

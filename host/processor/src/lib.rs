@@ -39,10 +39,14 @@ mod parked;
 mod pending;
 mod pointer;
 
+#[cfg(test)]
+mod fuzz;
+
 mod function_log;
 mod housekeeping;
 mod inspect;
 mod instances;
+mod leaving;
 mod measure;
 mod nearest;
 mod recovery;
@@ -50,6 +54,7 @@ mod renewing;
 mod restore;
 mod services;
 mod slot;
+mod sources;
 mod stored;
 mod timers;
 mod usage;

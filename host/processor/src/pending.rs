@@ -2,9 +2,10 @@
 
 use crate::attempts::Attempts;
 use crate::dead_letter::Cause;
+use crate::manifest::Time;
 use crate::merge::{Gathered, Positions};
-use crate::note::Floor;
-use crate::origin::{self, Origin};
+use crate::note::{Floor, Note};
+use crate::origin::{self, Moved, Origin};
 use bytes::Bytes;
 use std::ops::Range;
 use tidemill_types::{
@@ -60,6 +61,8 @@ pub(crate) struct Pending {
     next: Positions,
     /// The inputs whose events say in a first header where they came from: a bit for each.
     by_key: u32,
+    /// What each row says of its sources; empty where no input is keyed by a pointer.
+    moved: Vec<(Moved, Option<i64>)>,
     kind: Kind,
     /// What to do next.
     pub(crate) attempts: Attempts,
@@ -75,15 +78,48 @@ impl Pending {
             rows.extend((0..).take(batch.len()).map(|row| (at, row)));
         }
         let attempts = Attempts::new(rows.len(), most);
-        Self {
+        let mut pending = Self {
             batches: read.batches,
             rows,
             inputs: read.inputs,
             next: read.next,
             by_key,
+            moved: Vec::new(),
             kind: Kind::Events,
             attempts,
             cause: None,
+        };
+        if by_key != 0 {
+            let rows = 0..pending.rows.len();
+            pending.moved = rows.map(|row| pending.moved(row)).collect();
+        }
+        pending
+    }
+
+    fn moved(&self, row: usize) -> (Moved, Option<i64>) {
+        let origin = (self.by_key & 1 << self.input(row) != 0)
+            .then(|| Origin::of(&self.raw(row)))
+            .flatten();
+        origin.map_or((Moved::Event, None), |origin| {
+            (origin.moved, origin.reached)
+        })
+    }
+
+    /// Whether a row is no event, but says how far time is in the sources of an internal topic.
+    pub(crate) fn is_mark(&self, row: usize) -> bool {
+        let moved = self.moved.get(row);
+        moved.is_some_and(|(moved, _)| *moved != Moved::Event)
+    }
+
+    /// Takes a row's times into account.
+    pub(crate) fn observe(&self, row: usize, note: &mut Note, limits: &Time) {
+        let (time, received) = self.times(row);
+        let input = self.input(row);
+        match self.moved.get(row) {
+            Some((moved, Some(reached))) => {
+                note.observe_moved(input, (*moved, *reached), received, limits.idle);
+            }
+            _ => note.observe(input, time, received, limits),
         }
     }
 
@@ -143,6 +179,7 @@ impl Pending {
             inputs: Vec::new(),
             next,
             by_key: 0,
+            moved: Vec::new(),
             kind,
             attempts: Attempts::new(rows.len(), most),
             cause: None,

@@ -12,6 +12,7 @@ mod copying;
 mod taking;
 
 use crate::deploying::clear;
+use crate::leaving;
 use crate::parked;
 use crate::parts::Parts;
 use crate::processor::Inner;
@@ -275,6 +276,9 @@ async fn look(inner: &Weak<Inner>) -> bool {
     let _admin = inner.admin.lock().await;
     if let Err(wrong) = sweep(&inner, false).await {
         tracing::warn!(error = %wrong, "what was kept of versions for long enough can't be taken away now");
+    }
+    if let Err(wrong) = leaving::sweep(&inner).await {
+        tracing::warn!(error = %wrong, "where functions stood in inputs that they don't read can't be forgotten now");
     }
     true
 }

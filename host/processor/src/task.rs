@@ -29,6 +29,7 @@ use crate::parts::Parts;
 use crate::pending::Pending;
 use crate::pointer::Pointer;
 use crate::record::Role;
+use crate::sources::Sources;
 use crate::timers::Timers;
 use crate::usage::Kept;
 use firing::Turned;
@@ -107,6 +108,8 @@ pub(crate) struct Task {
     prepared: Option<Prepared>,
     guest: invoke::Guest,
     pointer: Option<Pointer>,
+    /// Of a task that moves events: the partitions of its input.
+    sources: Option<Arc<Sources>>,
     meter: Meter,
     lines: Arc<FunctionLog>,
     view: Arc<View>,
@@ -125,6 +128,8 @@ pub(crate) struct Start {
     pub(crate) note: Note,
     /// The input with whose position the note is kept.
     pub(crate) noted: usize,
+    /// Of a task that moves events: the partitions of its input.
+    pub(crate) sources: Option<Arc<Sources>>,
     pub(crate) lines: Arc<FunctionLog>,
     pub(crate) view: Arc<View>,
     pub(crate) stop: Shutdown,
@@ -140,6 +145,7 @@ impl Task {
             position,
             note,
             noted,
+            sources,
             lines,
             view,
             stop,
@@ -176,6 +182,7 @@ impl Task {
             prepared: None,
             guest,
             pointer,
+            sources,
             meter,
             lines,
             view,
@@ -315,9 +322,8 @@ impl Task {
     fn feed(&mut self, read: Gathered) -> Option<Slice> {
         if read.is_empty() {
             if read.next == self.position {
-                return self
-                    .fire_by_clock()
-                    .map_or(Some(Slice::Idle), Turned::slice);
+                let turned = self.tell_of_time().or_else(|| self.fire_by_clock());
+                return turned.map_or(Some(Slice::Idle), Turned::slice);
             }
             // Compaction left nothing up to there, nor of what failed.
             let front = self.note.front.filter(|front| front.is_timer);
@@ -328,6 +334,9 @@ impl Task {
             Role::Main => self.deployment.by_key(),
             Role::Repartition => 0,
         };
+        if let Some(sources) = &self.sources {
+            sources.is_busy(self.partition());
+        }
         let most = self.deployment.manifest.retry.attempts;
         let mut pending = Pending::new(read, by_key, most);
         if let Some(front) = self.note.front.filter(|front| !front.is_timer) {
@@ -425,17 +434,25 @@ impl Task {
         }
     }
 
-    /// A line of the host's own in the function's log, about the position.
-    fn warn(&self, message: String) {
+    /// A line of the host's own in the function's log, about the position in an input.
+    fn warn(&self, input: usize, message: String) {
         self.lines.push(FunctionLogLine {
             time: self.parts.clock.now(),
             level: LogLevel::Warn,
             version: self.deployment.version,
+            topic: self.named(input),
             partition: self.partition(),
-            offset: self.position.first(),
+            offset: self.position.get(input),
             key: None,
             message,
         });
+    }
+
+    /// The topic of an input as log lines name it: where there are several.
+    fn named(&self, input: usize) -> Option<String> {
+        let inputs = &self.deployment.inputs;
+        let several = inputs.len() > 1 && self.role == Role::Main;
+        several.then(|| inputs[input].topic.name.to_string())
     }
 
     /// Where an event of the batch stands, in words.

@@ -15,7 +15,7 @@
 //!  48       headers as in a row, then the body; where there is no answer, why, in words
 //! ```
 
-use super::{Outcome, Subject};
+use super::{Kind, Outcome, Subject};
 use bytes::Bytes;
 use tidemill_env::outside::{Answer, CallError, CallErrorKind};
 use tidemill_types::{Error, Headers, Result, encode_header};
@@ -48,6 +48,30 @@ pub(crate) fn key_of(subject: Subject, call: u16) -> [u8; 15] {
     key
 }
 
+/// What a record is of, by its key.
+///
+/// # Errors
+/// `Corrupt` when it is no key of a record.
+pub(crate) fn from_key(key: &[u8]) -> Result<Subject> {
+    let parse = || {
+        let (kind, rest) = key.split_first()?;
+        let (topic, rest) = rest.split_first_chunk::<4>()?;
+        let (number, call) = rest.split_first_chunk::<8>()?;
+        let kind = match kind {
+            0 => Kind::Event,
+            1 => Kind::Redriven,
+            2 => Kind::Timer,
+            _ => return None,
+        };
+        (call.len() == 2).then_some(Subject {
+            kind,
+            topic: u32::from_be_bytes(*topic),
+            number: u64::from_be_bytes(*number),
+        })
+    };
+    parse().ok_or_else(|| Error::corrupt("the key of a call's record can't be read by this host"))
+}
+
 fn number_of(kind: CallErrorKind) -> u8 {
     match kind {
         CallErrorKind::Denied => 1,
@@ -58,7 +82,7 @@ fn number_of(kind: CallErrorKind) -> u8 {
     }
 }
 
-pub(super) fn write(
+pub(crate) fn write(
     outcome: &Outcome,
     (digest, failures, version): ([u8; 32], u32, u32),
 ) -> Result<Vec<u8>> {

@@ -5,7 +5,6 @@ use super::plan::PlanAgain;
 use super::starting::{Starting, positions, step};
 use super::topics::make;
 use super::{NEXT, PlanStart, Wanted, check, install, plan, record};
-use crate::Deployed;
 use crate::deployment::{Deployment, Input, read_topics};
 use crate::function::Standings;
 use crate::manifest::Manifest;
@@ -17,6 +16,7 @@ use crate::restore::{self, Copying, Keeping, Point, Taken};
 use crate::shadow;
 use crate::task::driver::park;
 use crate::version::{self, Version, Versions};
+use crate::{Counts, Deployed};
 use std::sync::Arc;
 use tidemill_log::{Draft, Topic};
 use tidemill_types::{Error, ErrorKind, FunctionName, PartitionId, Result, Timestamp};
@@ -184,6 +184,7 @@ impl Back {
                 stood.stand(&self.places(partition)),
                 stand.stand(&self.places(partition)),
             );
+            let (mut again_at, mut over_at) = (0, 0);
             for (input, topic) in self.topics.iter().enumerate() {
                 let (from, to) = (from.get(input), to.get(input));
                 let start = ranges[input]
@@ -196,10 +197,15 @@ impl Back {
                         self.version
                     )));
                 }
-                again.events += to.saturating_sub(from);
-                again.passed_over += from.saturating_sub(to);
+                again_at += to.saturating_sub(from);
+                over_at += from.saturating_sub(to);
             }
             let (is, was) = (is.counts, was.counts);
+            // Among the offsets may be gaps, and marks of time.
+            let read = |counts: &Counts| counts.events_in.saturating_sub(counts.redriven);
+            let (is_read, was_read) = (read(&is), read(&was));
+            again.events += is_read.saturating_sub(was_read).min(again_at);
+            again.passed_over += was_read.saturating_sub(is_read).min(over_at);
             again.emitted += is.emitted.saturating_sub(was.emitted);
             again.dead_lettered += is.dead_lettered.saturating_sub(was.dead_lettered);
         }

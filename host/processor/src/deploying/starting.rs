@@ -9,7 +9,7 @@ use crate::note::Note;
 use crate::processor::Inner;
 use crate::record::{Record, Role, reader};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_log::{Advance, Draft, TimeOf, Topic};
 use tidemill_types::{Error, FunctionName, PartitionId, Result, TopicId};
@@ -158,13 +158,17 @@ fn begin_at(record: &Record, role: Role, to: Vec<(TopicId, Vec<u64>)>, draft: &m
 
 /// A reader's positions, to be set anew. Positions only go on from where they are, so all of the reader's are
 /// forgotten for that.
-struct Steps {
+pub(crate) struct Steps {
     reader: u32,
     places: BTreeMap<PartitionId, (u64, Option<Note>)>,
 }
 
 impl Steps {
-    fn of(inner: &Inner, record: &Record, role: Role) -> Result<Self> {
+    /// As they are.
+    ///
+    /// # Errors
+    /// `Corrupt` when a note can't be read.
+    pub(crate) fn of(inner: &Inner, record: &Record, role: Role) -> Result<Self> {
         let reader = reader(record.function(), role);
         let mut places = BTreeMap::new();
         for position in inner.parts.log.positions(reader) {
@@ -233,7 +237,18 @@ impl Steps {
         self.places.entry(to).or_default().1 = note;
     }
 
-    fn lay_out(self, draft: &mut Draft) {
+    /// Leaves out those in some topics; of main tasks not that which their note is kept with. Answers whether there
+    /// were any.
+    pub(crate) fn leave(&mut self, topics: &BTreeSet<TopicId>, role: Role) -> bool {
+        let before = self.places.len();
+        self.places.retain(|at, (_, note)| {
+            !topics.contains(&at.topic) || (role == Role::Main && note.is_some())
+        });
+        self.places.len() < before
+    }
+
+    /// Adds them to a transaction.
+    pub(crate) fn lay_out(self, draft: &mut Draft) {
         draft.forget(self.reader);
         for (at, (to, note)) in self.places {
             draft.advance(step(self.reader, at, to, note));

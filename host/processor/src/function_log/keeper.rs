@@ -181,6 +181,7 @@ mod tests {
             time: Timestamp::from_micros(0),
             level: LogLevel::Info,
             version: 1,
+            topic: None,
             partition: 0,
             offset,
             key: None,

@@ -1,7 +1,8 @@
 //! A line of a function's log, as it lies in the log's topic.
 //!
 //! Its event's key is the key of the topic's event, its time the event time, and the value is JSON:
-//! `{"time":"…","level":"info","version":1,"partition":0,"offset":7,"message":"…"}`.
+//! `{"time":"…","level":"info","version":1,"topic":"…","partition":0,"offset":7,"message":"…"}`. The topic is
+//! named where the function reads several.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ pub struct FunctionLogLine {
     pub level: LogLevel,
     /// Version that logged it.
     pub version: u32,
+    /// Topic of the event, where the function reads several.
+    pub topic: Option<String>,
     /// Partition of the event.
     pub partition: u32,
     /// Offset of the event.
@@ -35,6 +38,8 @@ struct Stored<'a> {
     time: &'a str,
     level: &'a str,
     version: u32,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    topic: Option<std::borrow::Cow<'a, str>>,
     partition: u32,
     offset: u64,
     message: std::borrow::Cow<'a, str>,
@@ -49,7 +54,8 @@ impl FunctionLogLine {
     /// Bytes it takes while it waits.
     pub(super) fn bytes(&self) -> usize {
         const BESIDE: usize = 256;
-        BESIDE + self.message.len() + self.key.as_ref().map_or(0, Bytes::len)
+        let topic = self.topic.as_ref().map_or(0, String::len);
+        BESIDE + self.message.len() + topic + self.key.as_ref().map_or(0, Bytes::len)
     }
 
     /// The value of its event.
@@ -61,6 +67,7 @@ impl FunctionLogLine {
             time: &self.time.to_string(),
             level: self.level.as_str(),
             version: self.version,
+            topic: self.topic.as_deref().map(Into::into),
             partition: self.partition,
             offset: self.offset,
             message: self.message.as_str().into(),
@@ -74,6 +81,7 @@ impl FunctionLogLine {
             time: stored.time.parse().ok()?,
             level: stored.level.parse().ok()?,
             version: stored.version,
+            topic: stored.topic.map(std::borrow::Cow::into_owned),
             partition: stored.partition,
             offset: stored.offset,
             key: event.row.key.map(Bytes::copy_from_slice),
@@ -93,6 +101,7 @@ mod tests {
             time: Timestamp::from_micros(1_000_000),
             level: LogLevel::Warn,
             version: 3,
+            topic: None,
             partition: 1,
             offset: 258,
             key: FunctionLogLine::key_of(Some(b"UA")),
@@ -116,6 +125,27 @@ mod tests {
         };
         assert_eq!(FunctionLogLine::decode(&event(0)), Some(line.clone()));
         assert_eq!(FunctionLogLine::decode(&event(1)), None);
+
+        let named = FunctionLogLine {
+            topic: Some("payments".to_owned()),
+            ..line
+        };
+        let bytes = named.encode().expect("it encodes");
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(
+            text.contains(r#""version":3,"topic":"payments","partition":1,"#),
+            "{text}"
+        );
+        let mut rows = PackedRows::default();
+        rows.push(named.time, named.key.as_deref(), Some(&bytes), [])
+            .expect("it fits");
+        let event = Event {
+            offset: 0,
+            ingest_time: named.time,
+            commit: CommitSeq(1),
+            row: rows.event(0),
+        };
+        assert_eq!(FunctionLogLine::decode(&event), Some(named));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct LogQuery {
     pub level: Option<LogLevel>,
     /// Only of this version.
     pub version: Option<u32>,
+    /// Only about events of this topic, of a function that reads several.
+    pub topic: Option<String>,
     /// Only about events of this partition.
     pub partition: Option<u32>,
     /// Only about events with this key.
@@ -36,6 +38,7 @@ impl LogQuery {
     fn wants(&self, line: &FunctionLogLine) -> bool {
         self.level.is_none_or(|level| line.level >= level)
             && self.version.is_none_or(|version| line.version == version)
+            && (self.topic.is_none() || self.topic == line.topic)
             && self.partition.is_none_or(|at| line.partition == at)
             && (self.key.is_none() || FunctionLogLine::key_of(self.key.as_deref()) == line.key)
             && self.since.is_none_or(|since| line.time >= since)

@@ -9,7 +9,7 @@ use crate::deployment::Deployment;
 use crate::effects::partition_of;
 use crate::function::Standings;
 use crate::note::{Floor, Note};
-use crate::origin::{HEADER, Origin};
+use crate::origin::{HEADER, Moved, Origin};
 use crate::parked::{self, Parked, ParkedChange, ParkedEvent};
 use crate::pointer::Pointer;
 use crate::processor::Inner;
@@ -285,6 +285,8 @@ impl<'a> Back<'a> {
                     partition: origin,
                     offset,
                     key,
+                    moved: Moved::Event,
+                    reached: None,
                 };
                 origin_of.encode(&mut place);
                 encode_header(&mut headers, HEADER, &place)?;

@@ -7,6 +7,7 @@
 
 use super::Note;
 use crate::manifest::Time;
+use crate::origin::Moved;
 use std::time::Duration;
 use tidemill_types::limits::INPUTS;
 use tidemill_types::{Timestamp, TopicId};
@@ -71,8 +72,8 @@ impl InputTimes {
         Some(times)
     }
 
-    /// An event was read.
-    fn observe(&mut self, input: usize, time: Option<i64>, received: i64) {
+    /// An event was read, or how far time is in an input was said; `is_fresh`: it had something.
+    fn observe(&mut self, input: usize, time: Option<i64>, received: i64, is_fresh: bool) {
         for last in &mut self.last[..self.count] {
             if *last == NONE {
                 *last = received;
@@ -80,7 +81,9 @@ impl InputTimes {
         }
         if let (Some(seen), Some(last)) = (self.seen.get_mut(input), self.last.get_mut(input)) {
             *seen = (*seen).max(time.unwrap_or(NONE));
-            *last = (*last).max(received);
+            if is_fresh {
+                *last = (*last).max(received);
+            }
         }
     }
 
@@ -122,18 +125,56 @@ impl Note {
         limits: &Time,
     ) {
         let latest = ingested.micros().saturating_add(micros(limits.max_future));
-        let moves = time.micros() <= latest;
+        let time = Some(time).filter(|time| time.micros() <= latest);
         self.ingested = Some(ingested);
-        self.processing = self.processing.max(Some(ingested));
+        self.reaches(input, time, ingested, (true, limits.idle));
+    }
+
+    /// Takes into account what an internal topic says of the partitions that it is filled from; what of that lies
+    /// too far in the future was decided there.
+    pub(crate) fn observe_moved(
+        &mut self,
+        input: usize,
+        (moved, reached): (Moved, i64),
+        received: Timestamp,
+        idle: Duration,
+    ) {
+        if moved == Moved::Event {
+            self.ingested = Some(received);
+        }
+        let reached = Some(reached).filter(|reached| *reached != NONE);
+        let is_fresh = moved != Moved::Silence;
+        let time = reached.map(Timestamp::from_micros);
+        self.reaches(input, time, received, (is_fresh, idle));
+    }
+
+    fn reaches(
+        &mut self,
+        input: usize,
+        time: Option<Timestamp>,
+        received: Timestamp,
+        (is_fresh, idle): (bool, Duration),
+    ) {
+        self.processing = self.processing.max(Some(received));
         if self.inputs.count == 0 {
-            if moves {
-                self.seen = self.seen.max(Some(time));
-            }
+            self.seen = self.seen.max(time);
             return;
         }
-        let (time, received) = (moves.then(|| time.micros()), ingested.micros());
-        self.inputs.observe(input, time, received);
-        self.arrives(ingested, limits.idle);
+        let (time, micros) = (time.map(Timestamp::micros), received.micros());
+        self.inputs.observe(input, time, micros, is_fresh);
+        self.arrives(received, idle);
+    }
+
+    /// How far time is in an input.
+    pub(crate) fn seen_of(&self, input: usize) -> Option<Timestamp> {
+        match self.inputs.count {
+            0 => self.seen,
+            _ => {
+                let seen = self.inputs.seen.get(input).copied();
+                seen.filter(|seen| *seen != NONE)
+                    .map(Timestamp::from_micros)
+            }
+        }
     }
 
     /// Something comes at a moment: inputs that are idle by then are waited for no more.

@@ -347,6 +347,13 @@ impl Inner {
         committed
     }
 
+    /// A function's record changed otherwise; that is committed already.
+    pub(crate) fn keep_record(&self, name: &FunctionName, record: Record) {
+        if let Some(function) = self.lock().get_mut(name) {
+            function.record = record;
+        }
+    }
+
     /// Deletes a function with its state and its internal topic.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use super::source::Span;
 use crate::deployment::Deployment;
 use crate::merge::Gathered;
 use crate::note::Note;
+use crate::origin;
 use crate::parts::Parts;
 use crate::record::Record;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
-use tidemill_types::{Result, Timestamp};
+use tidemill_types::{Event, Result, Timestamp};
 
 /// What comparing two versions came to.
 #[derive(Clone, Debug, Default)]
@@ -173,9 +174,8 @@ impl Sides {
         while let Some(read) = source.next(&live.log).await? {
             let events = read.clone();
             let (a, b) = futures::try_join!(left.feed(read.clone()), right.feed(read))?;
-            let count = events.len() as u64;
-            diff.events += count;
-            progress.done(count);
+            diff.events += source.count(&events);
+            progress.done(events.len() as u64);
             self.count(span.partition, &events, (&a.0, &b.0), &mut diff);
             for (side, stopped) in [(&mut diff.left, a.1), (&mut diff.right, b.1)] {
                 side.stopped
@@ -212,6 +212,14 @@ impl Sides {
             }
         }
         for ((offset, input), [left, right]) in by_event {
+            let is_quiet = left.is_empty() && right.is_empty();
+            let by_key = self.left.1.by_key() & 1 << input != 0;
+            if by_key
+                && is_quiet
+                && event_at(events, input, offset).is_some_and(|it| origin::is_mark(&it))
+            {
+                continue;
+            }
             let same = left.len() == right.len()
                 && left.iter().zip(&right).all(|(a, b)| a.says_the_same(b));
             if same {
@@ -222,7 +230,10 @@ impl Sides {
             if diff.examples.len() >= self.examples {
                 continue;
             }
-            let (key, value) = event_at(events, input, offset);
+            let event = event_at(events, input, offset);
+            let part = |of: fn(&Event<'_>) -> Option<Bytes>| event.as_ref().and_then(of);
+            let key = part(|event| event.row.key.map(Bytes::copy_from_slice));
+            let value = part(|event| event.row.value.map(Bytes::copy_from_slice));
             diff.examples.push(EventDifference {
                 topic: self.left.1.inputs[input].topic.name.to_string(),
                 partition,
@@ -270,18 +281,14 @@ pub(crate) fn emitted(deployment: &Deployment, frame: &Frame) -> Vec<Emitted> {
     all
 }
 
-fn event_at(events: &Gathered, input: usize, offset: u64) -> (Option<Bytes>, Option<Bytes>) {
+fn event_at(events: &Gathered, input: usize, offset: u64) -> Option<Event<'_>> {
     let of = |at: usize| events.inputs.get(at).copied().unwrap_or_default();
     let runs = events.batches.iter().enumerate();
-    for (_, batch) in runs.filter(|(at, _)| of(*at) == input) {
-        let row = batch.row_at(offset);
-        if row < batch.len() && batch.offset(row) == offset {
-            let event = batch.get(row);
-            let copy = |part: Option<&[u8]>| part.map(Bytes::copy_from_slice);
-            return (copy(event.row.key), copy(event.row.value));
-        }
-    }
-    (None, None)
+    runs.filter(|(at, _)| of(*at) == input)
+        .find_map(|(_, batch)| {
+            let row = batch.row_at(offset);
+            (row < batch.len() && batch.offset(row) == offset).then(|| batch.get(row))
+        })
 }
 
 /// How far time is for a task with these totals.

@@ -390,6 +390,8 @@ fn batch(
             partition,
             offset,
             key: event.key.as_deref(),
+            moved: crate::origin::Moved::Event,
+            reached: None,
         }
         .encode(&mut origin);
     }

@@ -9,6 +9,7 @@ use crate::manifest::Order;
 use crate::measure::{FunctionMetrics, Named};
 use crate::merge::{Gathered, Merge, Next, Positions};
 use crate::note::Note;
+use crate::origin;
 use crate::parts::Parts;
 use crate::pool::Pool;
 use crate::record::Role;
@@ -19,7 +20,7 @@ use tidemill_env::metrics::Metrics;
 use tidemill_env::{Clock, Random, Shutdown};
 use tidemill_log::{Log, Read, ReadLimit};
 use tidemill_state::Store;
-use tidemill_types::{ByteSize, Error, PartitionId, Result, Timestamp};
+use tidemill_types::{ByteSize, Error, Event, PartitionId, Result, Timestamp};
 
 /// Events handed over at once.
 const CHUNK: ReadLimit = ReadLimit {
@@ -116,6 +117,7 @@ impl Lane {
             position,
             note,
             noted: 0,
+            sources: None,
             lines: Arc::new(FunctionLog::nowhere()),
             view: Arc::new(View::default()),
             stop: stop.child_token(),
@@ -243,6 +245,8 @@ pub(crate) struct Events {
     to: Positions,
     merge: Merge,
     limit: ReadLimit,
+    /// Which inputs are keyed by a pointer.
+    by_key: u32,
 }
 
 impl Events {
@@ -254,11 +258,27 @@ impl Events {
             inputs,
             at: span.from.clone(),
             to: span.to.clone(),
+            by_key: deployment.by_key(),
             // What is gathered of several inputs is handed over as one batch.
             limit: ReadLimit {
                 events: manifest.batch_events,
                 bytes: manifest.batch_bytes.as_usize(),
             },
+        }
+    }
+
+    /// How many of what was given are events, and no marks of time.
+    pub(crate) fn count(&self, gathered: &Gathered) -> u64 {
+        let is_event = |(input, event): (usize, Event<'_>)| {
+            self.by_key & 1 << input == 0 || !origin::is_mark(&event)
+        };
+        let all = gathered.batches.iter().enumerate().flat_map(|(at, batch)| {
+            let input = gathered.inputs.get(at).copied().unwrap_or_default();
+            batch.iter().map(move |event| (input, event))
+        });
+        match self.by_key {
+            0 => gathered.len() as u64,
+            _ => all.filter(|at| is_event(*at)).count() as u64,
         }
     }
 

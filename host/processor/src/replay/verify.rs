@@ -252,9 +252,8 @@ impl Verifying {
             loop {
                 let (frames, stopped) = match events.next(log).await? {
                     Some(read) => {
-                        let count = read.len() as u64;
-                        verified.events += count;
-                        progress.done(count);
+                        verified.events += events.count(&read);
+                        progress.done(read.len() as u64);
                         lane.feed(read).await?
                     }
                     // What the clock made due since the last event.

@@ -23,7 +23,7 @@ const LOADED: usize = 64;
 
 /// What came of looking for timers whose turn it is.
 pub(super) enum Turned {
-    /// Some are in front now.
+    /// They are in front now, or a transaction is.
     InFront,
     /// Something must be waited for first.
     Wait(Slice),
@@ -225,7 +225,7 @@ impl Task {
         }
     }
 
-    /// How long nothing but the clock makes anything due: a timer, or a parked event.
+    /// How long nothing but the clock makes anything due: a timer, a parked event, or word of time to pass on.
     pub(crate) fn until_due(&self) -> Option<std::time::Duration> {
         let left = |due: i64| {
             let left = due.saturating_sub(self.parts.clock.now().micros()).max(0);
@@ -240,6 +240,10 @@ impl Task {
             processing.into_iter().chain(idle.map(|(at, _)| at)).min()
         });
         let timer = due.map(left);
-        timer.into_iter().chain(self.until_parked()).min()
+        let now = self.parts.clock.now().micros();
+        let sources = self.sources.as_ref();
+        let word = sources.and_then(|sources| sources.next(now)).map(left);
+        let all = timer.into_iter().chain(word);
+        all.chain(self.until_parked()).min()
     }
 }

@@ -106,7 +106,9 @@ impl Guest {
         (time, parked): (Clocks<'_>, &Parked),
     ) -> usize {
         let all = rows.len();
-        let waits = |row: usize| pending.is_read() && parked.holds(pending.key(row));
+        let waits = |row: usize| {
+            pending.is_read() && (parked.holds(pending.key(row)) || pending.is_mark(row))
+        };
         self.sent.clear();
         self.keys.clear();
         self.first_rows.clear();
@@ -121,7 +123,7 @@ impl Guest {
         for row in rows {
             let watermark = time.turn_of(pending, row);
             let Some(key) = pending.key(row) else {
-                keyless += 1;
+                keyless += usize::from(!pending.is_mark(row));
                 continue;
             };
             if waits(row) {
@@ -253,11 +255,10 @@ impl<'t> Clocks<'t> {
         if let Some(watermark) = pending.watermark(row) {
             return watermark;
         }
-        let (time, received) = pending.times(row);
+        let (_, received) = pending.times(row);
         self.note.arrives(received, self.limits.idle);
         let watermark = self.note.watermark_micros(self.limits.disorder);
-        let input = pending.input(row);
-        self.note.observe(input, time, received, self.limits);
+        pending.observe(row, &mut self.note, self.limits);
         watermark
     }
 }
@@ -389,12 +390,15 @@ impl Task {
     /// The watermark at the turn of the first row that is sent.
     fn watermark_of_call(&self) -> i64 {
         let mut clocks = self.clocks();
+        let now = clocks.note.watermark_micros(clocks.limits.disorder);
         match self.pending.as_ref().zip(self.guest.sent.first()) {
-            Some((pending, _)) if pending.is_read() && self.merge.is_none() => {
-                clocks.note.watermark_micros(clocks.limits.disorder)
+            // Rows before it that aren't sent count, too.
+            Some((pending, first)) if pending.is_read() => {
+                let rows = pending.attempts.done()..=*first;
+                rows.fold(now, |_, row| clocks.turn_of(pending, row))
             }
             Some((pending, row)) => clocks.turn_of(pending, *row),
-            None => clocks.note.watermark_micros(clocks.limits.disorder),
+            None => now,
         }
     }
 
@@ -484,10 +488,16 @@ impl Task {
         let row = self.guest.sent.get(line.event as usize).copied();
         let found = row.and_then(|row| self.pending.as_ref()?.event(row).ok());
         let key = found.as_ref().and_then(|(event, _)| event.row.key);
-        let (partition, offset) = match &found {
-            Some((_, Some(origin))) => (origin.partition, origin.offset),
-            Some((event, None)) if !self.fires() => (self.partition(), event.offset),
-            _ => (self.partition(), self.position.first()),
+        let input = row
+            .zip(self.pending.as_ref())
+            .map_or(0, |(row, pending)| pending.input(row));
+        let (topic, partition, offset) = match &found {
+            Some((_, Some(origin))) => (self.named(input), origin.partition, origin.offset),
+            Some((event, None)) if !self.fires() => {
+                (self.named(input), self.partition(), event.offset)
+            }
+            // A timer is of no topic; it is told by where the task stands in its first.
+            _ => (None, self.partition(), self.position.first()),
         };
         self.lines.push_within(
             &self.deployment.manifest.limits,
@@ -495,6 +505,7 @@ impl Task {
                 time: self.parts.clock.now(),
                 level: line.level,
                 version: self.deployment.version,
+                topic,
                 partition,
                 offset,
                 key: FunctionLogLine::key_of(key),
@@ -509,7 +520,11 @@ impl Task {
             return;
         }
         let place = self.place(first);
-        self.warn(format!(
+        let input = self
+            .pending
+            .as_ref()
+            .map_or(0, |pending| pending.input(first));
+        self.warn(input, format!(
             "events without a key are skipped, for this function keeps state or timers by key; the first one was seen with or after {place}. Give the topic a key, or the function's input a `key` pointer."
         ));
     }

@@ -6,6 +6,7 @@ use super::transaction::{Prepared, Then};
 use crate::merge::Positions;
 use crate::note::Note;
 use crate::record::reader;
+use crate::sources::Tale;
 use bytes::Bytes;
 use tidemill_log::{Advance, Draft};
 
@@ -22,6 +23,7 @@ impl Task {
             timers: Vec::new(),
             parked: Vec::new(),
             position: to,
+            tale: Tale::default(),
             rows: 0,
             then: Then::Go,
         });
@@ -69,7 +71,7 @@ impl Task {
             missed,
             "events were taken away before a function read them; it goes on behind them"
         );
-        self.warn(format!(
+        self.warn(input, format!(
             "cut off: {missed} events of topic {topic:?} from offset {position} on were taken away before they were read; going on at {start}"
         ));
         self.meter.cut_off(missed);

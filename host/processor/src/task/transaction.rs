@@ -9,6 +9,7 @@ use crate::merge::Positions;
 use crate::note::Note;
 use crate::parked::ParkedChange;
 use crate::record::Role;
+use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Kept;
 use std::ops::Range;
@@ -33,6 +34,8 @@ pub(super) struct Prepared {
     /// What was parked and what isn't any more.
     pub(super) parked: Vec<ParkedChange>,
     pub(super) position: Positions,
+    /// What it tells of time.
+    pub(super) tale: Tale,
     /// Rows of the batch it gives a fate to.
     pub(super) rows: usize,
     /// What follows once it is committed.
@@ -136,6 +139,7 @@ impl Task {
             timers: effects.timers,
             parked: order,
             position,
+            tale: effects.tale,
             rows: effects.rows,
             then,
         })
@@ -163,6 +167,10 @@ impl Task {
                 let timers = std::mem::take(&mut prepared.timers);
                 let sets = timers.iter().any(|change| change.set.is_some());
                 let goes_on = matches!(prepared.then, Then::Go);
+                if let Some(sources) = &self.sources {
+                    let times = (prepared.note.seen, prepared.note.ingested);
+                    sources.moved(self.partition(), times, &prepared.tale);
+                }
                 self.follow(timers);
                 let slice = self.committed(
                     &prepared.note,

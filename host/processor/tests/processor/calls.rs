@@ -488,3 +488,76 @@ async fn an_event_that_asks_for_something_else_on_another_try_is_told() {
     assert_eq!(kept(&host), 0);
     host.close().await;
 }
+
+/// Waits until no record of a call is kept.
+async fn swept(host: &Host) {
+    let clock = tidemill_env::Clock::system();
+    for _ in 0..20_000 {
+        if kept(host) == 0 {
+            return;
+        }
+        clock.sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("{} records are kept", kept(host));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_no_version_needs_go() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let outside = Outside::start(|_, _| fine());
+    let host = host(dir.path(), &outside).await;
+    let waiting = |order: &str| {
+        let retry = json!({"attempts": 9, "backoff": "1h..1h", "order": order});
+        asks(&outside, json!({"retry": retry}))
+    };
+    deploy(&host, waiting("partition")).await.expect("granted");
+    let fails = |n: u64, path: &str| {
+        let call = outside.url(path);
+        json!({"n": n, "then": "again", "calls": [call]})
+    };
+    // One of them is parked by the version that waits by key, the other stands in front for good.
+    send(&host, 0, "k", fails(1, "/a")).await;
+    send(&host, 1, "j", fails(2, "/b")).await;
+    let waits = |count: u64| {
+        move |report: &tidemill_processor::FunctionReport| report.counts.retrying == count
+    };
+    host.until("caller", waits(2)).await;
+    deploy(&host, waiting("key")).await.expect("granted");
+    let parked = |report: &tidemill_processor::FunctionReport| {
+        report.counts.retrying == 2 && report.tasks.iter().all(|task| task.lag == 0)
+    };
+    host.until("caller", parked).await;
+    assert_eq!(
+        kept(&host),
+        2,
+        "they see the same when they are tried again"
+    );
+    // A version that calls nobody gives them their fate.
+    let quiet = manifest(json!({"output": {"out": {"topic": "out"}}}));
+    host.deploy("caller", quiet).await;
+    host.until("caller", waits(0)).await;
+    swept(&host).await;
+
+    // What stood in front is passed by one that begins elsewhere.
+    deploy(&host, waiting("partition")).await.expect("granted");
+    send(&host, 0, "k", fails(3, "/c")).await;
+    host.until("caller", waits(1)).await;
+    assert_eq!(kept(&host), 1);
+    let elsewhere = Deploy {
+        name: "caller".parse().expect("a name"),
+        component: component().into(),
+        manifest: Some(waiting("key")),
+        start: Some(tidemill_processor::Start::Latest),
+        state: KeepState::Reset,
+        dry_run: false,
+    };
+    host.processor
+        .deploy(elsewhere)
+        .await
+        .expect("begins elsewhere");
+    swept(&host).await;
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(outside.came(path).len(), 1, "{path}");
+    }
+    host.close().await;
+}

@@ -1,14 +1,16 @@
 //! Functions of several topics: their events come in the order in which they were committed, and come so again.
 
 use crate::crash::{reopen, some_time};
-use crate::host::{Host, conserved, counting, manifest, process};
+use crate::host::{Host, conserved, counting, manifest, process, usual};
 use crate::replays::{finished, verified, whole};
 use serde_json::{Value, json};
 use std::path::Path;
 use tidemill_env::Random;
 use tidemill_log::{Draft, Format};
-use tidemill_processor::{Chosen, KeepState, LetterQuery, Outcome, ReplayMode, Start};
-use tidemill_types::{PackedRows, PartitionId, Timestamp};
+use tidemill_processor::{
+    Chosen, FunctionReport, KeepState, LetterQuery, Outcome, ReplayMode, Settings, Start,
+};
+use tidemill_types::{ByteSize, PackedRows, PartitionId, Timestamp};
 
 const PARTITIONS: u32 = 2;
 
@@ -179,6 +181,65 @@ async fn inputs_are_added_reordered_and_dropped_and_nothing_is_read_twice() {
     assert!(same.is_same(), "{same:?}");
     assert_eq!(same.events, a_and_b);
     host.close().await;
+}
+
+/// Topics in which the first function of a host stands.
+fn stands_in(host: &Host) -> Vec<String> {
+    let positions = host.log.positions(4);
+    let names = positions.iter().map(|position| {
+        let topic = host.log.topic_by_id(position.at.topic);
+        topic.expect("it is there").name.to_string()
+    });
+    names.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_it_stood_in_a_dropped_input_is_kept_as_long_as_the_version_before_can_be_gone_back_to()
+ {
+    for restores in [0, 1] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let settings = Settings {
+            restores,
+            ..usual()
+        };
+        let host = Host::open_as(dir.path(), ByteSize::mib(16), settings, |_| {})
+            .await
+            .expect("the host opens");
+        for topic in ["a", "b"] {
+            host.topic(topic, 1, Format::Bytes).await;
+        }
+        let deploy = async |topics: &[&str], number: u32| {
+            let changes = json!({"input": inputs(topics), "config": {"n": number}});
+            host.deploy("f", counting(changes)).await;
+        };
+        deploy(&["a", "b"], 1).await;
+        for nth in 0..3 {
+            frame(&host, nth, &[("a", 0), ("b", 0)]).await;
+        }
+        host.until("f", |report| report.counts.events_in == 6).await;
+        deploy(&["a"], 2).await;
+        if restores > 0 {
+            assert_eq!(stands_in(&host), ["a", "b"], "it can be gone back to");
+            deploy(&["a", "b"], 3).await;
+            frame(&host, 3, &[("b", 0)]).await;
+            host.until("f", |report| report.counts.events_in == 7).await;
+            deploy(&["a"], 4).await;
+            assert_eq!(stands_in(&host), ["a", "b"]);
+            deploy(&["a"], 5).await;
+        }
+        assert_eq!(stands_in(&host), ["a"], "nobody needs the other");
+        frame(&host, 4, &[("a", 0)]).await;
+        let before = host.caught_up("f").await.counts.events_in;
+        deploy(&["a", "b"], 6).await;
+        let all = host.log.topic("b").map(|topic| topic.id).expect("there");
+        let all = host.log.ranges(all).expect("there")[0].end;
+        let again = |report: &FunctionReport| report.counts.events_in == before + all;
+        let report = host.until("f", again).await;
+        assert!(conserved(&report), "{report:?}");
+        let same = verified(&host, "f").await;
+        assert!(same.is_same(), "{same:?}");
+        host.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -137,3 +137,35 @@ async fn lines_are_found_by_what_they_are_about() {
     }
     host.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_of_several_topics_say_which() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    for topic in ["a", "b"] {
+        host.topic(topic, 1, Format::Bytes).await;
+    }
+    let inputs = json!([
+        {"topic": "a", "start": "earliest"},
+        {"topic": "b", "start": "earliest"},
+    ]);
+    host.deploy("f", counting(json!({"input": inputs}))).await;
+    host.send("a", 0, &[(Some("k"), "c")]).await;
+    host.caught_up("f").await;
+    // What has no key is told of, and where it was seen.
+    host.send("b", 0, &[(None, "c")]).await;
+    host.caught_up("f").await;
+    let of = async |topic: &str| {
+        let query = LogQuery {
+            topic: Some(topic.to_owned()),
+            ..all()
+        };
+        let mut reader = host.processor.logs("f", query).expect("it is there");
+        reader.last().await.expect("lines are read")
+    };
+    let lines = of("b").await;
+    assert_eq!(lines.len(), 1);
+    assert_eq!((lines[0].topic.as_deref(), lines[0].offset), (Some("b"), 0));
+    assert!(of("a").await.is_empty());
+    host.close().await;
+}

@@ -64,7 +64,7 @@ pub(crate) async fn verified(host: &Host, name: &str) -> Verified {
     }
 }
 
-async fn diff(host: &Host, name: &str, left: u32) -> Diff {
+pub(crate) async fn diff(host: &Host, name: &str, left: u32) -> Diff {
     match outcome(host, name, whole(ReplayMode::Diff(left))).await {
         Outcome::Diff(diff) => *diff,
         other => panic!("{other:?}"),

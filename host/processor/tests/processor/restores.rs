@@ -229,11 +229,9 @@ async fn what_was_undone_can_be_had_again_and_passes_over_what_it_had_read() {
     let report = host.until("f", |report| report.counts.events_in == 6).await;
     assert!(conserved(&report), "{report:?}");
     assert_eq!(host.read("in").await.len(), 6);
-    assert_eq!(
-        host.read("f.by-key").await.len(),
-        6,
-        "each was brought there once"
-    );
+    let mut brought = host.read("f.by-key").await;
+    brought.retain(|seen| !seen.value.is_empty());
+    assert_eq!(brought.len(), 6, "each was brought there once");
     host.close().await;
 }
 

@@ -23,6 +23,7 @@ pub(crate) const LOGS_QUERY: &[&str] = &[
     "limit",
     "level",
     "version",
+    "topic",
     "partition",
     "key",
     "key_base64",
@@ -77,6 +78,7 @@ fn wanted(params: &Params<'_>, clock: &Clock) -> Answer<LogQuery> {
     Ok(LogQuery {
         level: params.one_of("level", &LogLevel::ALL.map(|level| (level.as_str(), level)))?,
         version: params.parse("version", whole)?,
+        topic: params.get("topic").map(str::to_owned),
         partition: params.parse("partition", whole)?,
         key: state::text_or_bytes(params, "key", "key_base64")?.map(Bytes::from),
         since: params.parse_own("since", |text| since(text, clock))?,

@@ -219,6 +219,9 @@ pub(super) fn line(line: &FunctionLogLine) -> Value {
         "offset": line.offset,
         "message": line.message,
     });
+    if let Some(topic) = &line.topic {
+        shown["topic"] = topic.as_str().into();
+    }
     match line
         .key
         .as_deref()
