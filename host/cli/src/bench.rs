@@ -91,7 +91,7 @@ enum What {
     Restart,
     /// From posting an event to reading what a function made of it.
     Latency,
-    /// A filter, a count per key and the demo's functions over events that lie ready.
+    /// A filter, counts per key and the demo's functions over events that lie ready.
     Functions,
 }
 

@@ -1,4 +1,4 @@
-//! Functions over events that lie ready: how fast a filter and a count over the events of the ingest
+//! Functions over events that lie ready: how fast a filter and counts over the events of the ingest
 //! bench, and each of the demo's four, get through them, with transactions and syncs on.
 
 use super::host::Host;
@@ -16,8 +16,9 @@ use std::path::Path;
 use std::time::Duration;
 
 const PARTITIONS: u32 = 4;
-/// The functions of the bench itself; they read the topic that `ingest` fills.
-const PLAIN: [&str; 2] = ["bench-filter", "bench-count"];
+/// The functions of the bench itself, which read the topic that `ingest` fills: a filter, and a count per
+/// key that only keeps it, that says each count, and that says it without parsing values.
+const PLAIN: [&str; 4] = ["bench-filter", "bench-tally", "bench-count", "bench-keys"];
 const POLL: Duration = Duration::from_millis(2);
 /// How often January is written at most: as long as writing may take.
 const ROUNDS: u32 = 100;
@@ -39,7 +40,7 @@ pub(super) async fn measure(dir: &Path, time: Duration, size: u32) -> Result<Val
     Ok(rows.into())
 }
 
-/// A filter and a count over small events.
+/// A filter and counts over small events.
 async fn plain(dir: &Path, time: Duration, size: u32) -> Result<Vec<Value>> {
     std::fs::create_dir(dir)?;
     let built = build::build(&demo::functions_dir()?.join("../tests/guests"))?;
