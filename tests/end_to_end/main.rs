@@ -19,6 +19,7 @@ mod inputs;
 mod keeping;
 mod letters;
 mod log_tools;
+mod many;
 mod memory;
 mod object_storage;
 mod program;

@@ -174,6 +174,16 @@ impl Host {
         )
     }
 
+    /// Deploys a component with a manifest beside it.
+    pub fn deploy_with(&self, name: &str, component: &Path, manifest: String) -> (u16, Value) {
+        let form = reqwest::blocking::multipart::Form::new()
+            .file("component", component)
+            .expect("component")
+            .text("manifest", manifest);
+        let path = self.url(&format!("/v1/functions/{name}"));
+        self.answer(self.client.put(path).multipart(form))
+    }
+
     /// All events of a topic, from its beginning to its committed end.
     pub fn events(&self, topic: &str) -> Vec<Value> {
         let mut events = Vec::new();

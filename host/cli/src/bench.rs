@@ -2,20 +2,29 @@
 //! the disk measured by itself in the same run, and with other systems beside it if wanted.
 
 mod archive;
+mod columns;
 mod connection;
+mod counts;
+mod deploys;
 mod disk;
 mod events;
 mod functions;
 mod host;
 mod ingest;
+mod keyed;
 mod latency;
 mod load;
+mod many;
 mod peers;
 mod plan;
 mod process;
 mod ratios;
 mod reader;
+mod restarts;
+mod snapshots;
+mod sparse;
 mod starts;
+mod states;
 mod summary;
 mod tail;
 
@@ -31,11 +40,11 @@ use std::path::{Path, PathBuf};
 /// Measure a host on this machine.
 ///
 /// Durable ingest, single events, readers at the tail and of the history, sealing, starts, the way from
-/// ingest to output, functions; and beside them the disk by itself. Starts a host of its own in another
+/// ingest to output, functions, many of them, their deployment, replay and state; and beside them the disk by itself. Starts a host of its own in another
 /// process, on a fresh directory and on loopback. Use a release build, and nothing else on the machine.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  tidemill bench\n  tidemill bench ingest single --seconds 10 -o json\n  tidemill bench ingest --form packed --batch 500 --size 200,1024 --connections 8\n  tidemill bench disk ingest single --full --peers"
+    after_help = "Examples:\n  tidemill bench\n  tidemill bench ingest single --seconds 10 -o json\n  tidemill bench ingest --form packed --batch 500 --size 200,1024 --connections 8\n  tidemill bench disk ingest single --full --peers\n  tidemill bench functions --peers\n  tidemill bench state --state 10GiB --limit 512MiB"
 )]
 pub(crate) struct Bench {
     /// What to measure; everything if not said.
@@ -56,11 +65,25 @@ pub(crate) struct Bench {
     /// How events are sent in `ingest`, one measurement each [default: ndjson,packed].
     #[arg(long, value_enum, value_name = "FORM,…", value_delimiter = ',')]
     form: Vec<Form>,
-    /// Sizes of 100, 200, 1024 and 10240 bytes where `--size` doesn't say otherwise.
+    /// How many functions, in `many`.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=9000))]
+    functions: u32,
+    /// How much state there is, in `state`, as in `10GiB` [default: 1GiB, with --full 10GiB]. The disk has to
+    /// have room for about four times as much.
+    #[arg(long, value_name = "SIZE", value_parser = states::size)]
+    state: Option<u64>,
+    /// What the host's memory is limited to, in `state`.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = states::size)]
+    limit: u64,
+    /// How many keys of state there are, in `restart`.
+    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1000..=200_000_000))]
+    keys: u64,
+    /// Sizes of 100, 200, 1024 and 10240 bytes where `--size` doesn't say otherwise, and as much state as is
+    /// promised to work.
     #[arg(long)]
     full: bool,
-    /// Send Kafka and NATS the same loads as `ingest` and `single`, and say how they compare. Fetches and
-    /// builds them with tests/peers, for which Java, Maven and Go are needed.
+    /// Send Kafka and NATS the same loads as `ingest` and `single`, have Kafka Streams and Flink count beside
+    /// `functions`, and say how they compare. Fetches and builds them with tests/peers, for which Java, Maven and Go are needed.
     #[arg(long)]
     peers: bool,
     /// Directory on the disk to measure; a fresh one is made in it.
@@ -87,12 +110,19 @@ enum What {
     Sealing,
     /// Very many partitions: start, memory, ingest over all of them.
     Partitions,
-    /// The first acknowledgement after SIGKILL with a journal of 1 GiB.
+    /// The first acknowledgement after SIGKILL with a journal of 1 GiB, and a function's first step with millions
+    /// of keys, with the disk kept and from object storage alone.
     Restart,
     /// From posting an event to reading what a function made of it.
     Latency,
-    /// A filter, a count per key and the demo's functions over events that lie ready.
+    /// A filter, counts per key and the demo's functions over events that lie ready.
     Functions,
+    /// Very many functions with little to do: start, memory, metrics, latency beside a busy one.
+    Many,
+    /// From a deployment to the first output, instances, replay, and what snapshots cost.
+    Deploy,
+    /// A count over far more state than memory, with another function beside it.
+    State,
 }
 
 impl What {
@@ -121,7 +151,12 @@ pub(crate) async fn perform(args: &Bench) -> Result<()> {
         })?;
     let plan = Plan::of(args);
     // Before anything is measured: building takes the machine's time, and may fail.
-    let peers = args.peers.then(peers::prepare).transpose()?;
+    let loads = plan.beside_peers();
+    let functions = plan.what.contains(&What::Functions);
+    let peers = args
+        .peers
+        .then(|| peers::prepare(!loads.is_empty(), functions))
+        .transpose()?;
     let mut answer = Map::new();
     answer.insert(
         "machine".into(),
@@ -133,9 +168,14 @@ pub(crate) async fn perform(args: &Bench) -> Result<()> {
         answer.insert(what.name(), measure(*what, &plan, dir.path()).await?);
     }
     if let Some(scripts) = peers {
-        let measured =
-            peers::measure(&scripts, dir.path(), plan.time, &plan.beside_peers()).await?;
-        answer.insert("peers".into(), measured);
+        if !loads.is_empty() {
+            let measured = peers::measure(&scripts, dir.path(), plan.time, &loads).await?;
+            answer.insert("peers".into(), measured);
+        }
+        if functions {
+            let measured = counts::measure(&scripts, dir.path(), plan.time, plan.sizes[0]).await?;
+            answer.insert("peer-functions".into(), measured);
+        }
     }
     ratios::add(&mut answer);
     match args.show.output {
@@ -160,9 +200,12 @@ async fn measure(what: What, plan: &Plan, dir: &Path) -> Result<Value> {
         What::CatchUp => archive::catch_up(&dir, time, &plan.sizes).await,
         What::Sealing => archive::sealing(&dir, time, size).await,
         What::Partitions => starts::partitions(&dir, time).await,
-        What::Restart => starts::restart(&dir).await,
+        What::Restart => starts::restart(&dir, plan.keys).await,
         What::Latency => latency::measure(&dir, time).await,
         What::Functions => functions::measure(&dir, time, size).await,
+        What::Deploy => deploys::measure(&dir, time).await,
+        What::State => states::measure(&dir, time, plan.state).await,
+        What::Many => many::measure(&dir, time, plan.functions).await,
     };
     std::fs::remove_dir_all(&dir)?;
     measured

@@ -111,6 +111,15 @@ impl Package {
         Ok(package)
     }
 
+    /// A component under a name, with a manifest for it.
+    pub(crate) fn of(name: &str, component: Vec<u8>, manifest: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            component,
+            manifest: Some(manifest),
+        }
+    }
+
     fn read(file: &Path, beside: &Path, name: Option<&str>) -> Result<Self> {
         let component = std::fs::read(file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {

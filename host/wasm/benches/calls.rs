@@ -127,6 +127,26 @@ fn instantiate(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| instance(&sandbox, &component));
 }
 
+/// As a start does it: the artefact is read from the cache, checked and mapped, and an instance made.
+#[divan::bench]
+fn load_and_instantiate(bencher: Bencher<'_, '_>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let sandbox = || {
+        let settings = Settings {
+            cache_dir: Some(dir.path().to_path_buf()),
+            cache_bytes: ByteSize::mib(64),
+            instances: 2,
+        };
+        Sandbox::new(settings).expect("a sandbox")
+    };
+    let bytes = component::guest("", FILTER);
+    sandbox().compile(&bytes).expect("sound");
+    bencher.with_inputs(sandbox).bench_local_values(|sandbox| {
+        let component = sandbox.compile(&bytes).expect("sound");
+        (instance(&sandbox, &component), sandbox)
+    });
+}
+
 #[divan::bench]
 fn instantiate_and_call_once(bencher: Bencher<'_, '_>) {
     let (sandbox, component) = compiled(FILTER);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Different requests that are sent in turn.
 const REQUESTS: u32 = 16;
 /// Keys there are.
-const KEYS: u32 = 16_384;
+pub(super) const KEYS: u32 = 16_384;
 /// No request is larger, however many events it was to have.
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Bytes of a packed row's head.
@@ -66,6 +66,11 @@ pub(super) fn requests(topic: &str, form: Form, batch: u32, size: u32) -> Vec<Ve
     (0..REQUESTS).map(request).collect()
 }
 
+/// One value of so many bytes.
+pub(super) fn line(size: u32) -> String {
+    lines(0, 1, size).trim_end().to_owned()
+}
+
 /// Lines of `size` bytes each, with a key and a time that advances by 1 ms.
 fn lines(first: u32, batch: u32, size: u32) -> String {
     let mut lines = String::new();
@@ -118,6 +123,32 @@ fn packed(first: u32, lines: &str) -> Vec<u8> {
     }
     body.extend(payload.as_bytes());
     body
+}
+
+/// A packed batch of keys and values, all of the same moment.
+pub(super) fn batch(events: impl Iterator<Item = (String, String)>) -> Vec<u8> {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+    let (mut heads, mut payload, mut count) = (Vec::new(), Vec::new(), 0);
+    for (key, value) in events {
+        heads.extend(FIRST_TIME.to_le_bytes());
+        heads.extend(number(payload.len()));
+        heads.extend(number(key.len()));
+        payload.extend(key.as_bytes());
+        heads.extend(number(payload.len()));
+        heads.extend(number(value.len()));
+        payload.extend(value.as_bytes());
+        heads.extend(0_u32.to_le_bytes());
+        // It has a key.
+        heads.extend(1_u32.to_le_bytes());
+        count += 1;
+    }
+    let head = [
+        1_u32.to_le_bytes(),
+        number(count),
+        number(payload.len()),
+        [0; 4],
+    ];
+    [&head.concat()[..], &heads, &payload].concat()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Functions over events that lie ready: how fast a filter and a count over the events of the ingest
+//! Functions over events that lie ready: how fast a filter and counts over the events of the ingest
 //! bench, and each of the demo's four, get through them, with transactions and syncs on.
 
 use super::host::Host;
 use super::ingest;
-use crate::build;
+use crate::build::{self, Built};
 use crate::client::Client;
 use crate::demo::{self, FUNCTIONS, RAW};
 use crate::failure::{Failure, Result};
@@ -16,13 +16,19 @@ use std::path::Path;
 use std::time::Duration;
 
 const PARTITIONS: u32 = 4;
-/// The functions of the bench itself; they read the topic that `ingest` fills.
-const PLAIN: [&str; 2] = ["bench-filter", "bench-count"];
+/// The functions of the bench itself, which read the topic that `ingest` fills: a filter, and a count per
+/// key that only keeps it, that says each count, and that says it without parsing values.
+const PLAIN: [&str; 4] = ["bench-filter", "bench-tally", "bench-count", "bench-keys"];
 const POLL: Duration = Duration::from_millis(2);
 /// How often January is written at most: as long as writing may take.
 const ROUNDS: u32 = 100;
 /// A function that takes this much longer than it was given is stuck.
 const PATIENCE: u32 = 20;
+
+/// Builds the functions of the bench itself, and what stands beside them.
+pub(super) fn guests() -> Result<Vec<Built>> {
+    build::build(&demo::functions_dir()?.join("../tests/guests"))
+}
 
 /// A host with the four functions, each paused.
 pub(super) async fn deployed(dir: &Path, names: &[&str]) -> Result<Host> {
@@ -39,10 +45,10 @@ pub(super) async fn measure(dir: &Path, time: Duration, size: u32) -> Result<Val
     Ok(rows.into())
 }
 
-/// A filter and a count over small events.
+/// A filter and counts over small events.
 async fn plain(dir: &Path, time: Duration, size: u32) -> Result<Vec<Value>> {
     std::fs::create_dir(dir)?;
-    let built = build::build(&demo::functions_dir()?.join("../tests/guests"))?;
+    let built = guests()?;
     let host = Host::start(dir)?;
     ingest::create_topic(&host.client).await?;
     demo::deploy_built(&host.client, &built, &PLAIN).await?;
@@ -83,8 +89,9 @@ async fn flights(dir: &Path, time: Duration) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
+/// Resumes a function and waits until it is through with what lies ready.
 #[expect(clippy::cast_precision_loss, reason = "measured rates")]
-async fn one(host: &Host, name: &str, patience: Duration) -> Result<Value> {
+pub(super) async fn one(host: &Host, name: &str, patience: Duration) -> Result<Value> {
     let ready = lag(&host.client.get(&["v1", "functions", name], &[]).await?);
     let before = host.usage();
     let watch = Stopwatch::start();
@@ -113,7 +120,8 @@ async fn one(host: &Host, name: &str, patience: Duration) -> Result<Value> {
     }))
 }
 
-async fn act(client: &Client, name: &str, verb: &str) -> Result<()> {
+/// Pauses or resumes a function.
+pub(super) async fn act(client: &Client, name: &str, verb: &str) -> Result<()> {
     client
         .send(client.request(Method::POST, &["v1", "functions", name, verb], &[]))
         .await

@@ -3,6 +3,7 @@
 use super::process::Process;
 use crate::client::Client;
 use crate::failure::{Failure, Result};
+use reqwest::Method;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -82,8 +83,45 @@ impl Host {
         }
     }
 
+    /// What it says of itself at `/metrics`.
+    pub(super) async fn metrics(&self) -> Result<String> {
+        let request = self.client.request(Method::GET, &["metrics"], &[]);
+        let body = self.client.body(self.client.send(request).await?).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// A figure of `/metrics` that has no labels.
+    pub(super) async fn gauge(&self, name: &str) -> Result<u64> {
+        gauge(&self.metrics().await?, name)
+            .ok_or_else(|| Failure::failed("no-figure", format!("/metrics has no {name}")))
+    }
+
+    /// Threads it has now.
+    pub(super) fn threads(&self) -> usize {
+        self.process.threads()
+    }
+
     /// Resident memory now and at most so far, in bytes.
     pub(super) fn memory(&self) -> Value {
         self.process.memory()
+    }
+}
+
+/// The value of a figure without labels in a text of metrics.
+fn gauge(metrics: &str, name: &str) -> Option<u64> {
+    let values = metrics.lines().filter_map(|line| line.split_once(' '));
+    let (_, value) = values.into_iter().find(|(of, _)| *of == name)?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gauge;
+
+    #[test]
+    fn a_figure_is_found_by_its_whole_name() {
+        let text = "# HELP a b\na_more 1\na{b=\"c\"} 2\na 3\nlast x\n";
+        assert_eq!(gauge(text, "a"), Some(3));
+        assert_eq!((gauge(text, "last"), gauge(text, "b")), (None, None));
     }
 }

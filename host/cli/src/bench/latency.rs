@@ -145,7 +145,7 @@ async fn one_by_one(
 }
 
 /// Reads a page and gives back where to go on.
-async fn next(reader: &mut Connection, path: &str) -> Result<String> {
+pub(super) async fn next(reader: &mut Connection, path: &str) -> Result<String> {
     let status = reader.call(&get(path)).await?;
     reader.header("tidemill-next").ok_or_else(|| {
         Failure::failed(

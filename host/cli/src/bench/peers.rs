@@ -1,5 +1,6 @@
 //! Other systems under the same loads, each with a client of its own: `tests/peers` fetches and runs them.
 
+use super::counts;
 use super::events::fitting;
 use super::ingest::Load;
 use super::process::Process;
@@ -42,28 +43,38 @@ const PEERS: [Peer; 2] = [
 ];
 
 /// Whether what is acknowledged is on the disk, and then as the system comes.
-const FLUSHES: [&str; 2] = ["synced", "default"];
+pub(super) const FLUSHES: [&str; 2] = ["synced", "default"];
 
 /// Where the scripts are.
 pub(super) struct Scripts(PathBuf);
 
-/// Fetches and builds what the peers need.
-pub(super) fn prepare() -> Result<Scripts> {
+/// Fetches and builds what a run needs of peers: for loads, and beside functions.
+pub(super) fn prepare(loads: bool, functions: bool) -> Result<Scripts> {
     let scripts = Scripts(demo::functions_dir()?.join("../tests/peers"));
-    for peer in &PEERS {
-        print::note(&format!("preparing {}", peer.name));
-        let status = scripts.command(peer).arg("prepare").status()?;
+    for name in needed(loads, functions) {
+        print::note(&format!("preparing {name}"));
+        let status = scripts.command(name).arg("prepare").status()?;
         if !status.success() {
-            let detail = format!("tests/peers/{}.sh prepare ended with {status}", peer.name);
+            let detail = format!("tests/peers/{name}.sh prepare ended with {status}");
             return Err(Failure::failed("no-peer", detail).hint("it has said above what it lacks"));
         }
     }
     Ok(scripts)
 }
 
+/// Whose scripts are run.
+fn needed(loads: bool, functions: bool) -> Vec<&'static str> {
+    let all = [("kafka", loads || functions), ("nats", loads)];
+    let counts = counts::NAMES.map(|name| (name, functions));
+    let all = all.into_iter().chain(counts);
+    all.filter_map(|(name, needed)| needed.then_some(name))
+        .collect()
+}
+
 impl Scripts {
-    fn command(&self, peer: &Peer) -> Command {
-        Command::new(self.0.join(format!("{}.sh", peer.name)))
+    /// A peer's script.
+    pub(super) fn command(&self, name: &str) -> Command {
+        Command::new(self.0.join(format!("{name}.sh")))
     }
 }
 
@@ -140,20 +151,8 @@ struct Running {
 
 impl Running {
     async fn start(scripts: &Scripts, peer: &Peer, flush: &str, dir: &Path) -> Result<Self> {
-        let [port, other] = free_ports()?;
-        let log = std::fs::File::create(dir.join("log"))?;
-        let mut serve = scripts.command(peer);
-        serve
-            .arg("serve")
-            .arg(dir.join("data"))
-            .args([&port, &other, flush]);
-        serve
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let mut server = Process::spawn(&mut serve)?;
-        listens(&mut server, peer, &port, &dir.join("log")).await?;
-        let mut load = scripts.command(peer);
+        let (server, port) = serve(scripts, peer.name, flush, dir).await?;
+        let mut load = scripts.command(peer.name);
         load.args(["load", &port])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -216,6 +215,29 @@ impl Running {
     }
 }
 
+/// Starts a peer's server on a fresh directory, and gives the port on which it listens.
+pub(super) async fn serve(
+    scripts: &Scripts,
+    name: &str,
+    flush: &str,
+    dir: &Path,
+) -> Result<(Process, String)> {
+    let [port, other] = free_ports()?;
+    let log = std::fs::File::create(dir.join("log"))?;
+    let mut serve = scripts.command(name);
+    serve
+        .arg("serve")
+        .arg(dir.join("data"))
+        .args([&port, &other, flush]);
+    serve
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    let mut server = Process::spawn(&mut serve)?;
+    listens(&mut server, name, &port, &dir.join("log")).await?;
+    Ok((server, port))
+}
+
 /// Ports that nobody has at the moment.
 fn free_ports() -> Result<[String; 2]> {
     let listeners = [
@@ -226,17 +248,13 @@ fn free_ports() -> Result<[String; 2]> {
     Ok(ports.map(|address| address.port().to_string()))
 }
 
-async fn listens(server: &mut Process, peer: &Peer, port: &str, log: &Path) -> Result<()> {
+async fn listens(server: &mut Process, name: &str, port: &str, log: &Path) -> Result<()> {
     let watch = Stopwatch::start();
     while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
         let ended = server.0.try_wait()?;
         if ended.is_some() || watch.elapsed() > PATIENCE {
             let said = std::fs::read_to_string(log).unwrap_or_default();
-            let detail = format!(
-                "{} does not listen after {:?}: {said}",
-                peer.name,
-                watch.elapsed()
-            );
+            let detail = format!("{name} does not listen after {:?}: {said}", watch.elapsed());
             return Err(Failure::failed("no-peer", detail));
         }
         pause(POLL).await;
@@ -261,6 +279,14 @@ mod tests {
         assert_eq!(of(load(500, 64)), ["batch"]);
         assert_eq!(of(load(1, 64)), ["single", "shared"]);
         assert_eq!(of(load(1, 1)), ["single"]);
+    }
+
+    #[test]
+    fn only_what_is_needed_is_fetched() {
+        assert_eq!(needed(true, false), ["kafka", "nats"]);
+        assert_eq!(needed(false, true), ["kafka", "streams", "flink"]);
+        assert_eq!(needed(true, true).len(), 4);
+        assert!(needed(false, false).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::events::Form;
 use super::ingest::Load;
+use super::states::Sizes;
 use super::{Bench, What};
 use clap::ValueEnum;
 use std::time::Duration;
@@ -17,6 +18,12 @@ pub(super) struct Plan {
     pub(super) time: Duration,
     /// Sizes of values; at least one.
     pub(super) sizes: Vec<u32>,
+    /// How many functions there are in `many`.
+    pub(super) functions: u32,
+    /// How many keys of state there are in `restart`.
+    pub(super) keys: u64,
+    /// Of `state`.
+    pub(super) state: Sizes,
     batch: u32,
     connections: Vec<u16>,
     forms: Vec<Form>,
@@ -33,6 +40,14 @@ impl Plan {
             what: or(&args.what, What::value_variants()),
             time: Duration::from_secs(args.seconds),
             sizes: or(&args.size, sizes),
+            functions: args.functions,
+            keys: args.keys,
+            state: Sizes {
+                state: args
+                    .state
+                    .unwrap_or(if args.full { 10 << 30 } else { 1 << 30 }),
+                limit: args.limit,
+            },
             batch: args.batch,
             connections: or(&args.connections, &CONNECTIONS),
             forms: or(&args.form, Form::value_variants()),
@@ -104,11 +119,16 @@ mod tests {
         assert_eq!((short.batches().len(), short.singles().len()), (6, 3));
         let full = plan("--full");
         assert_eq!((full.batches().len(), full.singles().len()), (24, 12));
+        assert_eq!((short.state.state, full.state.state), (1 << 30, 10 << 30));
+        assert_eq!((short.state.limit, short.functions), (512 << 20, 1000));
     }
 
     #[test]
     fn what_is_said_counts() {
-        let said = plan("single --full --size 300 --connections 2,4 --form packed");
+        let said = plan(
+            "single --full --size 300 --connections 2,4 --form packed --state 2GiB --limit 1GiB",
+        );
+        assert_eq!((said.state.state, said.state.limit), (2 << 30, 1 << 30));
         assert_eq!(said.what, [What::Single]);
         assert_eq!(said.sizes, [300]);
         let loads = said.beside_peers();

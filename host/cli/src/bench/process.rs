@@ -48,6 +48,12 @@ impl Process {
         json!({"now": field("VmRSS:"), "most": field("VmHWM:")})
     }
 
+    /// Threads it has now.
+    pub(super) fn threads(&self) -> usize {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id()));
+        threads.map_or(0, Iterator::count)
+    }
+
     fn proc(&self, file: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).unwrap_or_default()
     }

@@ -24,6 +24,7 @@ pub(super) fn add(answer: &mut Map<String, Value>) {
             set(row, "p99_of_allowed", figure(row, "p99_us"), allowed);
         }
     }
+    beside_functions(answer);
     let ours: Vec<Value> = [rows(answer, "ingest"), rows(answer, "single")].concat();
     for peer in rows_mut(answer, "peers") {
         for our in &ours {
@@ -35,6 +36,22 @@ pub(super) fn add(answer: &mut Map<String, Value>) {
                 "times_ndjson"
             } else {
                 "times"
+            };
+            let wall = [our, &*peer].map(|row| figure(row, "events_per_second"));
+            let cpu = [our, &*peer].map(|row| figure(row, "events_per_cpu_second"));
+            set(peer, name, wall[0], wall[1]);
+            set(peer, &format!("{name}_per_cpu"), cpu[0], cpu[1]);
+        }
+    }
+}
+
+/// Counts per key by others, beside the one that leaves values unparsed, as they do, and the one that parses.
+fn beside_functions(answer: &mut Map<String, Value>) {
+    let ours = rows(answer, "functions").to_vec();
+    for peer in rows_mut(answer, "peer-functions") {
+        for (function, name) in [("bench-keys", "times"), ("bench-count", "times_parsed")] {
+            let Some(our) = ours.iter().find(|row| row["function"] == function) else {
+                continue;
             };
             let wall = [our, &*peer].map(|row| figure(row, "events_per_second"));
             let cpu = [our, &*peer].map(|row| figure(row, "events_per_cpu_second"));
@@ -101,6 +118,26 @@ mod tests {
             (&peers[1]["times"], &peers[2]["times"]),
             (&json!(3.0), &Value::Null)
         );
+    }
+
+    #[test]
+    fn counts_are_compared_with_those_of_others() {
+        let row = |name: &str, events: u32| json!({"function": name, "events_per_second": events, "events_per_cpu_second": events / 2});
+        let mut answer = answer(json!({
+            "functions": [row("bench-filter", 9), row("bench-keys", 600), row("bench-count", 300)],
+            "peer-functions": [{"events_per_second": 200, "events_per_cpu_second": 50}, {"failed": "x"}],
+        }));
+        add(&mut answer);
+        let peer = &answer["peer-functions"][0];
+        assert_eq!(
+            (&peer["times"], &peer["times_per_cpu"]),
+            (&json!(3.0), &json!(6.0))
+        );
+        assert_eq!(
+            (&peer["times_parsed"], &peer["times_parsed_per_cpu"]),
+            (&json!(1.5), &json!(3.0))
+        );
+        assert_eq!(answer["peer-functions"][1].get("times"), None);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use super::connection::Connection;
 use super::events::{Form, requests};
 use super::host::Host;
 use super::ingest::{self, Load};
-use super::load;
 use super::reader::figure;
+use super::{load, restarts};
 use crate::failure::{Failure, Result};
 use crate::progress::Stopwatch;
 use serde_json::{Value, json};
@@ -48,8 +48,18 @@ pub(super) async fn partitions(dir: &Path, time: Duration) -> Result<Value> {
     Ok(rows.into())
 }
 
+/// With a long journal, and with much state.
+pub(super) async fn restart(dir: &Path, keys: u64) -> Result<Value> {
+    let long = dir.join("journal");
+    std::fs::create_dir(&long)?;
+    let mut rows = vec![long_journal(&long).await?];
+    std::fs::remove_dir_all(long)?;
+    rows.extend(restarts::measure(&dir.join("keys"), keys).await?);
+    Ok(rows.into())
+}
+
 /// A journal of 1 GiB of which nothing is sealed, SIGKILL, and the time to the first new acknowledgement.
-pub(super) async fn restart(dir: &Path) -> Result<Value> {
+async fn long_journal(dir: &Path) -> Result<Value> {
     let host = Host::start_with(dir, &NEVER)?;
     ingest::create_topic(&host.client).await?;
     let requests = requests(ingest::TOPIC, Form::Packed, 500, SIZE);
@@ -60,9 +70,10 @@ pub(super) async fn restart(dir: &Path) -> Result<Value> {
     host.kill();
     let journal = journal_bytes(dir)?;
     let (host, mut row) = start(dir, &NEVER).await?;
+    row["what"] = "journal that isn't sealed".into();
     row["journal_bytes"] = journal.into();
     row["memory"] = host.memory();
-    Ok(json!([row]))
+    Ok(row)
 }
 
 /// Starts a host; how long until it answers, until a new event is acknowledged, and what it took.
