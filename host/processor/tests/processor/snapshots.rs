@@ -2,6 +2,7 @@
 
 use crate::host::{Host, counting};
 use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 use tidemill_env::Clock;
 use tidemill_log::{Format, SnapshotRef};
@@ -72,4 +73,74 @@ async fn snapshots_are_taken_when_the_journal_has_grown() {
         clock.sleep(Duration::from_millis(10)).await;
     }
     host.close().await;
+}
+
+/// Bytes of all objects of snapshots.
+fn snapshot_bytes(dir: &Path) -> u64 {
+    let folder = std::fs::read_dir(dir.join("objects/snapshots")).expect("a folder");
+    let sizes = folder.map(|entry| entry.expect("an entry").metadata().expect("its size").len());
+    sizes.sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_with_little_change_uploads_little() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let host = Host::open(dir.path()).await;
+    host.topic("in", 1, Format::Bytes).await;
+    host.deploy("f", counting(json!({}))).await;
+    let keys: Vec<_> = (0..4000_u64)
+        .map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    for some in keys.chunks(1000) {
+        let events: Vec<_> = some.iter().map(|key| (Some(key.as_str()), "2")).collect();
+        host.send("in", 0, &events).await;
+    }
+    host.caught_up("f").await;
+    let mut named = snapshot(&host, None).await;
+    let whole = snapshot_bytes(dir.path());
+    host.close().await;
+    for start in 1..=4_i64 {
+        // What the store behind has is ahead of the snapshot, or there is none of it.
+        if start == 3 {
+            std::fs::remove_dir_all(dir.path().join("state")).expect("the store is deleted");
+        }
+        let host = Host::open(dir.path()).await;
+        host.send("in", 0, &[(Some(keys[0].as_str()), "2")]).await;
+        host.caught_up("f").await;
+        host.close().await;
+        let host = Host::open(dir.path()).await;
+        let before = snapshot_bytes(dir.path());
+        named = snapshot(&host, Some(named)).await;
+        let added = snapshot_bytes(dir.path()).saturating_sub(before);
+        assert!(
+            added < whole / 10,
+            "start {start}: {added} bytes of {whole}"
+        );
+        assert_eq!(host.count("f", &keys[0]).await, Some(1 + start));
+        assert_eq!(host.count("f", &keys[3999]).await, Some(1));
+        host.close().await;
+    }
+}
+
+/// Takes a snapshot as housekeeping does; gives its path.
+async fn snapshot(host: &Host, before: Option<String>) -> String {
+    let mut durable = host.log.durable();
+    let commit = *durable.borrow_and_update();
+    host.state.durable(commit);
+    let nonce = format!("at{commit}");
+    let taken = host.state.snapshot(&host.objects, &nonce).await;
+    let (path, commit) = taken.expect("it is taken");
+    let named = SnapshotRef {
+        path: path.clone(),
+        commit,
+    };
+    host.log
+        .snapshot_taken(named)
+        .await
+        .expect("it is recorded");
+    if let Some(before) = before {
+        let retired = host.state.retire(&host.objects, &before).await;
+        retired.expect("it goes");
+    }
+    path
 }
