@@ -15,9 +15,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use template::Template;
+use tidemill_server::PackedPage;
 
 /// Most events of one answer.
 const PAGE: u64 = 5_000;
+/// How pages may come: as rows, of which lines are made here, or as the host's own lines.
+const ROWS: &str = "application/vnd.tidemill.batch";
+const LINES: &str = "application/x-ndjson";
 /// How long the host may hold a poll while there is nothing.
 const WAIT: &str = "20s";
 
@@ -100,44 +104,97 @@ pub(crate) async fn perform(host: &str, args: &Consume) -> Result<()> {
             .map(|(&partition, &(_, end))| (partition, end))
             .collect()
     });
+    let mut source = Source {
+        client,
+        args,
+        form: ROWS,
+    };
     while printer.wanted() > 0 {
-        let limit = printer.wanted().min(PAGE).to_string();
-        let mut query: Vec<(&str, &str)> = place
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        query.push(("limit", &limit));
-        if args.follow {
-            query.push(("wait", WAIT));
-        }
-        let request = client
-            .request(
-                Method::GET,
-                &["v1", "topics", &args.topic, "events"],
-                &query,
-            )
-            .header("accept", "application/x-ndjson");
-        let answer = client.send(request).await?;
-        let cursor = answer
-            .headers()
-            .get("tidemill-next")
-            .and_then(|value| value.to_str().ok())
-            .map(String::from);
-        let cursor = cursor.ok_or_else(|| {
-            Failure::failed("strange-answer", "the host does not say where to go on")
-        })?;
-        let page = client.body(answer).await?;
-        printer.page(&page, ends.as_ref())?;
-        let next = positions(&cursor)?;
+        let page = source.page(&place, printer.wanted().min(PAGE)).await?;
+        printer.page(&page.body, ends.as_ref())?;
+        let next = positions(&page.next)?;
         if ends
             .as_ref()
-            .is_some_and(|ends| page.is_empty() || reached(&next, ends, args.partition))
+            .is_some_and(|ends| page.body.is_empty() || reached(&next, ends, args.partition))
         {
             break;
         }
-        place = follow_on(&next, cursor, args.partition);
+        place = follow_on(&next, page.next, args.partition);
     }
     printer.close()
+}
+
+/// Where pages come from.
+struct Source<'a> {
+    client: Client,
+    args: &'a Consume,
+    /// How they are asked for.
+    form: &'static str,
+}
+
+/// Some events, and where to go on.
+struct Page {
+    body: Body,
+    next: String,
+}
+
+/// Events as they came.
+enum Body {
+    Lines(Vec<u8>),
+    Rows(Vec<u8>),
+}
+
+impl Body {
+    /// Whether there are no events.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Lines(lines) => lines.is_empty(),
+            // What can't be read is told by who prints it.
+            Self::Rows(body) => PackedPage::read(body).is_ok_and(|page| page.is_empty()),
+        }
+    }
+}
+
+impl Source<'_> {
+    async fn page(&mut self, place: &[(&'static str, String)], limit: u64) -> Result<Page> {
+        let answer = match self.ask(place, limit).await {
+            // A host that knows only lines, or something before it that does.
+            Err(failure) if self.form == ROWS && failure.is_about_form() => {
+                self.form = LINES;
+                self.ask(place, limit).await?
+            }
+            answer => answer?,
+        };
+        let header = |name: &str| {
+            let value = answer.headers().get(name);
+            value
+                .and_then(|value| value.to_str().ok())
+                .map(String::from)
+        };
+        let next = header("tidemill-next").ok_or_else(|| {
+            Failure::failed("strange-answer", "the host does not say where to go on")
+        })?;
+        let is_rows = header("content-type").is_some_and(|form| form == ROWS);
+        let body = self.client.body(answer).await?;
+        let body = if is_rows {
+            Body::Rows(body)
+        } else {
+            Body::Lines(body)
+        };
+        Ok(Page { body, next })
+    }
+
+    async fn ask(&self, place: &[(&'static str, String)], limit: u64) -> Result<reqwest::Response> {
+        let limit = limit.to_string();
+        let place = place.iter().map(|(name, value)| (*name, value.as_str()));
+        let mut query: Vec<_> = place.chain([("limit", limit.as_str())]).collect();
+        if self.args.follow {
+            query.push(("wait", WAIT));
+        }
+        let path = ["v1", "topics", &self.args.topic, "events"];
+        let request = self.client.request(Method::GET, &path, &query);
+        self.client.send(request.header("accept", self.form)).await
+    }
 }
 
 fn layout(topic: &Value) -> Layout {
@@ -270,36 +327,55 @@ impl<W: Write> Printer<'_, W> {
         Ok(())
     }
 
-    fn page(&mut self, page: &[u8], ends: Option<&BTreeMap<u32, u64>>) -> Result<()> {
-        for line in page
+    fn page(&mut self, page: &Body, ends: Option<&BTreeMap<u32, u64>>) -> Result<()> {
+        match page {
+            Body::Lines(lines) => self.lines(lines, ends)?,
+            Body::Rows(body) => self.rows(body, ends)?,
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn lines(&mut self, lines: &[u8], ends: Option<&BTreeMap<u32, u64>>) -> Result<()> {
+        for line in lines
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
         {
             if self.wanted() == 0 {
                 break;
             }
-            let event: Event<'_> = serde_json::from_slice(line).map_err(|error| {
-                Failure::failed(
-                    "strange-answer",
-                    format!("an event of the answer is wrong: {error}"),
-                )
-            })?;
-            // What came in after the beginning is left for the next time.
-            if ends.is_some_and(|ends| {
-                ends.get(&event.partition)
-                    .is_some_and(|end| event.offset >= *end)
-            }) {
-                continue;
+            let event = read(line)?;
+            if !is_behind(ends, event.partition, event.offset) {
+                self.event(line, Some(event))?;
             }
-            self.event(line, &event)?;
-            self.printed += 1;
         }
-        Ok(self.out.flush()?)
+        Ok(())
     }
 
-    fn event(&mut self, line: &[u8], event: &Event<'_>) -> Result<()> {
+    /// Lines as the host would have written them, by the same code.
+    fn rows(&mut self, body: &[u8], ends: Option<&BTreeMap<u32, u64>>) -> Result<()> {
+        let page = PackedPage::read(body)
+            .map_err(|error| Failure::failed(error.code, error.detail.clone()))?;
+        let mut line = Vec::new();
+        for event in page.events() {
+            if self.wanted() == 0 {
+                break;
+            }
+            if !is_behind(ends, event.partition(), event.offset()) {
+                line.clear();
+                event.write_line(!self.bytes, &mut line);
+                self.event(&line, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints a line, or what the format makes of it; `event` is the line taken apart, if somebody did already.
+    fn event(&mut self, line: &[u8], event: Option<Event<'_>>) -> Result<()> {
         match &self.args.format {
-            Some(template) => template.write(event, self.bytes, &mut self.out)?,
+            Some(template) => {
+                let event = event.map_or_else(|| read(line), Ok)?;
+                template.write(&event, self.bytes, &mut self.out)?;
+            }
             None if self.array() => {
                 self.out
                     .write_all(if self.printed == 0 { b"\n" } else { b",\n" })?;
@@ -310,6 +386,7 @@ impl<W: Write> Printer<'_, W> {
                 self.out.write_all(b"\n")?;
             }
         }
+        self.printed += 1;
         Ok(())
     }
 
@@ -319,6 +396,21 @@ impl<W: Write> Printer<'_, W> {
         }
         Ok(self.out.flush()?)
     }
+}
+
+/// What came in after the beginning is left for the next time.
+fn is_behind(ends: Option<&BTreeMap<u32, u64>>, partition: u32, offset: u64) -> bool {
+    let end = ends.and_then(|ends| ends.get(&partition));
+    end.is_some_and(|end| offset >= *end)
+}
+
+fn read(line: &[u8]) -> Result<Event<'_>> {
+    serde_json::from_slice(line).map_err(|error| {
+        Failure::failed(
+            "strange-answer",
+            format!("an event of the answer is wrong: {error}"),
+        )
+    })
 }
 
 /// Headers as JSON, in their order.

@@ -83,6 +83,12 @@ pub(crate) struct WrongEvent {
 }
 
 impl Failure {
+    /// Whether the host only has no answer or takes no body of the form that was asked for.
+    pub(crate) fn is_about_form(&self) -> bool {
+        let status = self.problem.as_ref().map(|problem| problem.status);
+        matches!(status, Some(406 | 415))
+    }
+
     fn new(exit: Exit, code: &str, message: impl Into<String>) -> Self {
         Self {
             exit,

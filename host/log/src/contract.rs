@@ -91,8 +91,8 @@ pub struct SnapshotRef {
 /// Who rebuilds what is derived from the journal while it is opened.
 #[async_trait::async_trait]
 pub trait Recovery: Send {
-    /// Called once, before any frame; may fetch the snapshot. Answers up to which commit the state is
-    /// there already; sections of later commits follow.
+    /// Called once, before any frame; may fetch the snapshot. Answers behind which commit it wants the
+    /// sections: that up to which the state is there already, or an earlier one that isn't before the snapshot.
     ///
     /// # Errors
     /// What can't be rebuilt stops the start.
@@ -102,6 +102,9 @@ pub trait Recovery: Send {
     /// # Errors
     /// A section that makes no sense stops the start.
     fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()>;
+    /// Called once, behind the last section of the journal: whether those were all that there ever were behind
+    /// the commit that `begin` asked for. They weren't where the journal was lost, then or earlier.
+    fn end(&mut self, _is_complete: bool) {}
 }
 
 /// A committed position of a reader.

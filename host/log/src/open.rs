@@ -92,7 +92,12 @@ pub(crate) async fn open(
         ..
     } = replay;
     let data_id = check_data(&recovered, &mut manifest, fresh)?;
-    if recovered.last_seq.is_none() && !fresh && base > 0 {
+    let is_lost = recovered.last_seq.is_none() && !fresh && base > 0;
+    // Frames before the first may be cut, as long as nothing of the state is in them; a journal that was lost
+    // leaves a jump.
+    let reach = state_from.0.saturating_add(JUMP);
+    recovery.end(!is_lost && recovered.first_seq.is_none_or(|first| first < reach));
+    if is_lost {
         lose_journal(&mut manifest, &mut sequencer, &mut topics);
     } else {
         check_reach(&recovered, &manifest, state_from, &topics)?;

@@ -21,6 +21,8 @@ impl StateRecovery {
 
 #[async_trait::async_trait]
 impl Recovery for StateRecovery {
+    /// Where the store has more than the snapshot, sections behind the snapshot come all the same: what they
+    /// changed is what the next snapshot has.
     async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq> {
         let reflects = self.store.reflects();
         match snapshot {
@@ -28,11 +30,21 @@ impl Recovery for StateRecovery {
                 let restored = self.store.restore(&self.objects, &snapshot.path).await;
                 restored.map_err(|wrong| wrong.at("the snapshot of functions' state"))
             }
-            _ => Ok(reflects),
+            Some(snapshot) => {
+                self.store.since(&snapshot.path);
+                Ok(snapshot.commit)
+            }
+            None => Ok(reflects),
         }
     }
 
     fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()> {
-        self.store.apply(commit, section)
+        self.store.replay(commit, section)
+    }
+
+    fn end(&mut self, is_complete: bool) {
+        if !is_complete {
+            self.store.anything_changed();
+        }
     }
 }

@@ -35,6 +35,7 @@ mod topics;
 
 pub use config::{Config, Functions, Http, LogFormat, Overrides, State, Storage, Telemetry};
 pub use host::{Host, run};
+pub use read::{PackedEvent, PackedPage};
 pub use telemetry::start_telemetry;
 pub use tidemill_env::Shutdown;
 pub use tidemill_types::{Error, ErrorKind, Result};

@@ -8,10 +8,12 @@ mod position;
 mod sse;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use event::{Layout, json_or_base64, json_or_object, number, parts, text_or_base64};
 pub(crate) use position::out_of_range;
+pub use unpack::{PackedEvent, PackedPage};
 
 use crate::app::{App, Shared};
 use crate::budget::Hold;
@@ -170,9 +172,10 @@ fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
 /// A page as text.
 fn render(topic: &Topic, page: &Page, form: Form) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + page.text_bytes());
+    let format = topic.settings.format;
     if form == Form::Lines {
         for (partition, event) in page.events() {
-            event::write(&mut out, topic, partition, &event, event::Layout::OneLine);
+            event::write(&mut out, format, partition, &event, event::Layout::OneLine);
             out.push(b'\n');
         }
         return out;
@@ -182,7 +185,7 @@ fn render(topic: &Topic, page: &Page, form: Form) -> Vec<u8> {
         if nth > 0 {
             out.push(b',');
         }
-        event::write(&mut out, topic, partition, &event, event::Layout::AsStored);
+        event::write(&mut out, format, partition, &event, event::Layout::AsStored);
     }
     let mut rest = format!("],\"next\":\"{}\",\"ends\":{{", page.next);
     for (nth, (partition, end)) in page.ends().enumerate() {

@@ -10,9 +10,9 @@ mod reads;
 pub(crate) use changed::Changed;
 pub(crate) use link::Place;
 
-use crate::behind::{Failure, Marker, View, Write};
+use crate::behind::{Behind, Failure, Marker, View, Write};
 use crate::live::{Live, WRITE_BACK_BYTES};
-use crate::write_back;
+use crate::{ChangesReader, write_back};
 use figures::{Figures, signed};
 use link::{Link, open_exact, stored_scopes};
 use std::collections::BTreeSet;
@@ -40,6 +40,26 @@ struct Writing {
     attempted: Option<CommitSeq>,
     /// Since the last snapshot.
     changed: Changed,
+}
+
+/// The store behind while all of it is replaced.
+pub(crate) struct Filling<'e> {
+    engine: &'e Engine,
+    behind: &'e dyn Behind,
+}
+
+impl Filling<'_> {
+    /// Writes some, in place of what has the same keys.
+    pub(crate) fn write(&self, batch: &[Write<'_>]) -> Result<()> {
+        let written = self.behind.write(batch, Some(Marker::Torn));
+        written.map_err(|failure| self.engine.failed(&failure))
+    }
+
+    /// Removes what begins with a prefix.
+    pub(crate) fn remove(&self, prefix: &[u8]) -> Result<()> {
+        let removed = write_back::remove(self.behind, prefix, Some(Marker::Torn));
+        removed.map_err(|failure| self.engine.failed(&failure))
+    }
 }
 
 /// What one step came to.
@@ -121,8 +141,8 @@ impl Engine {
             return Step::Idle;
         }
         writing.attempted = Some(batch.upto);
-        if !forgotten.is_empty() {
-            writing.changed.any();
+        for function in &forgotten {
+            writing.changed.clear(&function.0.to_be_bytes());
         }
         let removed = forgotten
             .iter()
@@ -212,7 +232,7 @@ impl Engine {
     pub(crate) fn replace(
         &self,
         commit: CommitSeq,
-        fill: impl FnOnce(&mut dyn FnMut(&[Write<'_>]) -> Result<()>) -> Result<()>,
+        fill: impl FnOnce(&Filling<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut writing = self.writing();
         *writing = Writing::default();
@@ -220,7 +240,10 @@ impl Engine {
         let behind = self.behind()?;
         let failed = |failure: Failure| self.failed(&failure);
         let filled = behind.clear().map_err(failed).and_then(|()| {
-            fill(&mut |batch| behind.write(batch, Some(Marker::Torn)).map_err(failed))
+            fill(&Filling {
+                engine: self,
+                behind: &*behind,
+            })
         });
         if filled.is_err() {
             // What is there is marked as torn; better nothing than a part of it.
@@ -234,7 +257,33 @@ impl Engine {
             .map_err(failed)?;
         self.live
             .reset(commit, stored_scopes(&*behind).map_err(failed)?);
+        writing.changed = Changed::none();
         self.show();
+        Ok(())
+    }
+
+    /// At a start: what changed since the last snapshot is from now on what is noted and written.
+    pub(crate) fn nothing_changed(&self) {
+        self.writing().changed = Changed::none();
+    }
+
+    /// What changed since the last snapshot isn't known.
+    pub(crate) fn anything_changed(&self) {
+        self.writing().changed = Changed::default();
+    }
+
+    /// Takes back what [`Engine::freeze_since`] gave, for the next snapshot.
+    pub(crate) fn changed_too(&self, before: Changed) {
+        self.writing().changed.and_before(before);
+    }
+
+    /// See [`crate::Store::replay`].
+    pub(crate) fn replay(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
+        if commit > self.live.base() {
+            return self.live.apply(commit, section);
+        }
+        let changes = ChangesReader::new(section)?;
+        self.writing().changed.note(changes);
         Ok(())
     }
 

@@ -194,7 +194,7 @@ impl Live {
     pub(crate) fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         let changes = ChangesReader::new(section)?;
         let scope = changes.scope();
-        if commit.0 <= self.base.load(Ordering::Acquire) {
+        if commit <= self.base() {
             return Ok(());
         }
         self.change(scope, |part| {
@@ -299,6 +299,11 @@ impl Live {
     /// The store behind shows this commit now.
     pub(crate) fn written(&self) -> CommitSeq {
         CommitSeq(self.written.load(Ordering::Acquire))
+    }
+
+    /// What the store behind showed at the start.
+    pub(crate) fn base(&self) -> CommitSeq {
+        CommitSeq(self.base.load(Ordering::Acquire))
     }
 
     /// Whether the store behind is gone.

@@ -20,7 +20,7 @@
 
 mod index;
 
-pub(crate) use index::{Index, Part};
+pub(crate) use index::{Index, Part, Run};
 
 use crate::behind::{Failure, View, Write};
 use crate::keys;
@@ -45,7 +45,7 @@ const LEVEL: i32 = 1;
 /// Writes what a view shows of some keys, in order, or everything; hands out each object as it is done.
 pub(crate) fn write(
     view: &dyn View,
-    keys: Option<Vec<Box<[u8]>>>,
+    keys: Option<&[&[u8]]>,
     (commit, nonce): (CommitSeq, &str),
     sink: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -58,8 +58,8 @@ pub(crate) fn write(
     match keys {
         Some(keys) => {
             for key in keys {
-                let value = view.value(&key)?;
-                objects.push(&key, value.as_deref())?;
+                let value = view.value(key)?;
+                objects.push(key, value.as_deref())?;
             }
         }
         None => {
@@ -279,7 +279,7 @@ impl Reader {
     ///
     /// # Errors
     /// `Corrupt` with the byte position; whatever `take` says.
-    pub(crate) fn blocks(&self, take: &mut dyn FnMut(&[Write<'_>]) -> Result<()>) -> Result<()> {
+    pub(crate) fn blocks(&self, take: impl Fn(&[Write<'_>]) -> Result<()>) -> Result<()> {
         let mut at = self.start;
         let mut last = Vec::new();
         for _ in 0..self.blocks {

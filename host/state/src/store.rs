@@ -1,9 +1,10 @@
 //! The façade: get, load, apply, durable, snapshot, list.
 
+mod restoring;
 mod snapshots;
 
 #[cfg(test)]
-pub(crate) use snapshots::fill;
+pub(crate) use restoring::{Piece, fill};
 
 use crate::behind::{self, Behind, Failure};
 use crate::cells::Known;
@@ -82,7 +83,7 @@ pub struct Store {
 struct Inner {
     engine: Arc<Engine>,
     writer: Option<Writer>,
-    last: Mutex<Option<snapshots::Last>>,
+    last: Mutex<snapshots::Last>,
 }
 
 impl Inner {
@@ -197,7 +198,7 @@ impl Store {
     }
 
     /// Up to which commit the store already reflects the journal; 0 when it is empty. Sections of later
-    /// commits are to be applied again after a start; those up to it do no harm.
+    /// commits are to come again after a start ([`Store::replay`]); those up to it do no harm.
     pub fn reflects(&self) -> CommitSeq {
         self.inner.engine.reflects()
     }
@@ -257,6 +258,15 @@ impl Store {
     /// `Corrupt` when the section makes no sense.
     pub fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         self.inner.engine.live.apply(commit, section)
+    }
+
+    /// As [`Store::apply`], at a start, when the journal is read again: of what the store behind had already it
+    /// takes note that it changed, for the next snapshot.
+    ///
+    /// # Errors
+    /// `Corrupt` when the section makes no sense.
+    pub fn replay(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
+        self.inner.engine.replay(commit, section)
     }
 
     /// Says up to which commit the journal is durable; the background writer may write up to there.

@@ -1,14 +1,16 @@
 //! The whole crate against a plain model.
 
+mod bucket;
 mod cleaning;
 mod durability;
 mod model;
 mod objects;
 mod parallel;
+mod restarts;
 
 use crate::behind::{Behind, Failure, Map, View};
 use crate::engine::{Engine, Place};
-use crate::store::fill;
+use crate::store::{Piece, fill};
 use crate::{Change, Changes, Scope, Store, keys, snapshot};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -61,7 +63,8 @@ fn restored(store: &Store, commit: Option<CommitSeq>, objects: Vec<Bytes>) -> Re
     let count = objects.len();
     let (to, from) = tokio::sync::mpsc::channel(count.max(1));
     for object in objects {
-        to.try_send(object).expect("there is room");
+        let sent = to.try_send(Piece::Object(object));
+        sent.unwrap_or_else(|_| unreachable!("there is room"));
     }
     drop(to);
     fill(store.engine(), commit, count, from)

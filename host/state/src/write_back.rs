@@ -67,14 +67,16 @@ pub(crate) fn write(
             key: keys::encode(*scope, slot, key),
             value: value.map(|value| keys::encode_value(key, value)),
         }));
+        writes[from..]
+            .iter()
+            .for_each(|write| changed.add(&write.key));
         if coalesced.cleared {
-            changed.any();
+            changed.clear(&keys::scope_prefix(*scope));
             let rest = remaining_of(behind, *scope, &writes[from..])?;
             writes.extend(rest.into_iter().map(|key| Write { key, value: None }));
             writes[from..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         }
     }
-    writes.iter().for_each(|write| changed.add(&write.key));
     behind.write(&writes, Some(Marker::Exact(batch.upto)))
 }
 
@@ -99,14 +101,21 @@ fn remaining_of(
 /// Removes everything of a function. The marker stays: what a deleted function's state was matters to
 /// nobody, so the store is as exact half-way as at the end.
 pub(crate) fn forget(behind: &dyn Behind, function: FunctionId) -> Result<(), Failure> {
-    let rest = in_chunks(behind, &function.0.to_be_bytes(), |chunk| {
-        behind.write(&removals(chunk), None)
-    })?;
+    remove(behind, &function.0.to_be_bytes(), None)
+}
+
+/// Removes everything that begins with a prefix; the marker is written with each part of it.
+pub(crate) fn remove(
+    behind: &dyn Behind,
+    prefix: &[u8],
+    marker: Option<Marker>,
+) -> Result<(), Failure> {
+    let write = |chunk| behind.write(&removals(chunk), marker);
+    let rest = in_chunks(behind, prefix, write)?;
     if rest.is_empty() {
-        Ok(())
-    } else {
-        behind.write(&removals(rest), None)
+        return Ok(());
     }
+    write(rest)
 }
 
 fn removals(keys: Vec<Vec<u8>>) -> Vec<Write<'static>> {

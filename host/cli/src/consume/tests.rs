@@ -3,6 +3,7 @@
 use super::*;
 use crate::args::{Cli, Command};
 use crate::failure::Exit;
+use crate::stub;
 use clap::Parser;
 
 fn args(line: &str) -> Consume {
@@ -90,7 +91,8 @@ fn printed(line: &str, page: &str, ends: Option<&BTreeMap<u32, u64>>) -> String 
         printed: 0,
     };
     printer.open().expect("opens");
-    printer.page(page.as_bytes(), ends).expect("prints");
+    let lines = Body::Lines(page.as_bytes().to_vec());
+    printer.page(&lines, ends).expect("prints");
     printer.close().expect("closes");
     String::from_utf8(printer.out).expect("text")
 }
@@ -119,4 +121,101 @@ fn prints_lines_arrays_and_no_more_than_wanted() {
         printed("tidemill consume t -f %o,%v;", page, None),
         "0,1;1,{\"a\":  2};"
     );
+}
+
+/// Two events of partition 0, as rows and as lines.
+fn rows() -> String {
+    let numbers = |numbers: &[u32]| -> Vec<u8> {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        bytes.collect()
+    };
+    let head = |time: u32, value_at: u32, value_len: u32| {
+        numbers(&[time, 0, 0, 1, value_at, value_len, 0, 1])
+    };
+    let parts = [
+        numbers(&[1, 2, 4, 1]),
+        head(1, 1, 1),
+        head(2, 2, 2),
+        b"k1[]".to_vec(),
+        numbers(&[0, 2, 4, 0, 9, 0]),
+    ];
+    String::from_utf8(parts.concat()).expect("all of it is ASCII")
+}
+
+const ROWS_AS_LINES: &str = concat!(
+    r#"{"partition":0,"offset":4,"key":"k","value":1,"headers":[],"time":"1970-01-01T00:00:00.000001Z","ingest_time":"1970-01-01T00:00:00.000009Z"}"#,
+    "\n",
+    r#"{"partition":0,"offset":5,"key":"k","value":[],"headers":[],"time":"1970-01-01T00:00:00.000002Z","ingest_time":"1970-01-01T00:00:00.000009Z"}"#,
+    "\n"
+);
+
+#[test]
+fn rows_are_printed_as_lines_are() {
+    for (line, end) in [
+        ("tidemill consume t", None),
+        ("tidemill consume t -o json", None),
+        ("tidemill consume t --limit 1", None),
+        ("tidemill consume t", Some(5)),
+        ("tidemill consume t -f %p,%o,%k,%v,%h,%t,%i;", None),
+    ] {
+        let ends = end.map(|end| [(0, end)].into());
+        let args = args(line);
+        let mut printer = Printer {
+            args: &args,
+            bytes: false,
+            out: Vec::new(),
+            printed: 0,
+        };
+        printer.open().expect("opens");
+        let page = Body::Rows(rows().into_bytes());
+        printer.page(&page, ends.as_ref()).expect("prints");
+        printer.close().expect("closes");
+        let expected = printed(line, ROWS_AS_LINES, ends.as_ref());
+        assert_eq!(String::from_utf8(printer.out).expect("text"), expected);
+        assert!(!page.is_empty() && !expected.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_has_no_rows_is_asked_for_lines() {
+    let page = |form: &str, body: &str| {
+        let headers = format!("content-type: {form}\r\ntidemill-next: 0:6\r\n");
+        stub::answer("200 OK", &headers, body)
+    };
+    for (refusal, body) in [
+        (None, rows()),
+        (Some("406 Not Acceptable"), ROWS_AS_LINES.to_owned()),
+        (Some("415 Unsupported Media Type"), ROWS_AS_LINES.to_owned()),
+    ] {
+        let form = if refusal.is_some() { LINES } else { ROWS };
+        let refusals = refusal.map(|status| stub::answer(status, "", ""));
+        let both = [page(form, &body), page(form, &body)];
+        let (host, requests) = stub::host(refusals.into_iter().chain(both).collect()).await;
+        let args = args("tidemill consume t");
+        let mut source = Source {
+            client: Client::new(&host).expect("client"),
+            args: &args,
+            form: ROWS,
+        };
+        for _ in 0..2 {
+            let page = source.page(&[("from", "earliest".into())], 9).await;
+            let page = page.expect("a page");
+            let is_rows = matches!(page.body, Body::Rows(_));
+            assert_eq!((page.next.as_str(), is_rows), ("0:6", refusal.is_none()));
+        }
+        let requests = requests.await.expect("all asked");
+        let asked = |request: &String, form| request.contains(&format!("accept: {form}"));
+        assert!(asked(&requests[0], ROWS));
+        assert!(requests[1..].iter().all(|request| asked(request, form)));
+    }
+    let busy = stub::answer("503 Service Unavailable", "", "");
+    let (host, _) = stub::host(vec![busy]).await;
+    let args = args("tidemill consume t");
+    let mut source = Source {
+        client: Client::new(&host).expect("client"),
+        args: &args,
+        form: ROWS,
+    };
+    let refused = source.page(&[], 9).await.err().expect("busy");
+    assert!(!refused.is_about_form());
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use std::io::Write;
 use tidemill_json::Cursor;
-use tidemill_log::{Format, Topic};
+use tidemill_log::Format;
 use tidemill_types::Event;
 
 /// How a JSON value with line breaks between its tokens is shown.
@@ -20,7 +20,7 @@ pub(crate) enum Layout {
 /// Appends an event to `out`.
 pub(super) fn write(
     out: &mut Vec<u8>,
-    topic: &Topic,
+    format: Format,
     partition: u32,
     event: &Event<'_>,
     layout: Layout,
@@ -31,13 +31,7 @@ pub(super) fn write(
     number(out, event.offset);
     out.push(b',');
     let row = &event.row;
-    parts(
-        out,
-        topic.settings.format,
-        (row.key, row.value),
-        row.headers,
-        layout,
-    );
+    parts(out, format, (row.key, row.value), row.headers, layout);
     out.extend_from_slice(b",\"time\":\"");
     event.row.time.write_to(out);
     out.extend_from_slice(b"\",\"ingest_time\":\"");

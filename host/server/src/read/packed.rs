@@ -17,9 +17,9 @@ use bytes::Bytes;
 use std::ops::Range;
 use tidemill_types::{Batch, Error, ROW_HEAD_BYTES, RowHead};
 
-const HEADER_BYTES: usize = 16;
-const RUN_BYTES: usize = 24;
-const VERSION: u32 = 1;
+pub(super) const HEADER_BYTES: usize = 16;
+pub(super) const RUN_BYTES: usize = 24;
+pub(super) const VERSION: u32 = 1;
 /// A stretch of a payload shorter than this is copied: a part of its own costs more.
 const LEAST_SHARED: usize = 16 << 10;
 
@@ -224,8 +224,11 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::PackedPage;
     use crate::read::cursor::Cursor;
+    use crate::read::event::{Layout, write};
     use proptest::prelude::*;
+    use tidemill_log::Format;
     use tidemill_types::{
         CommitSeq, Commits, IngestTimes, Offsets, PackedRows, RowView, Timestamp,
     };
@@ -387,7 +390,74 @@ mod tests {
                 (partition, all.slice(all.len() / 3..all.len()))
             });
             let page = page(batches.collect());
-            prop_assert_eq!(unpack(&render(&page).unwrap().concat()), expected(&page));
+            let body = render(&page).unwrap().concat();
+            prop_assert_eq!(unpack(&body), expected(&page));
+            for is_json in [true, false] {
+                prop_assert_eq!(lines_of(&body, is_json), lines(&page, is_json));
+            }
         }
+
+        /// What a host sends is no more to be believed than what it is sent.
+        #[test]
+        fn a_bent_page_is_refused_or_read(at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+            let mut rows = PackedRows::default();
+            rows.push(Timestamp::from_micros(5), Some(b"k"), Some(b"12"), [("h", b"v".as_slice())]).unwrap();
+            rows.push(Timestamp::from_micros(6), None, None, []).unwrap();
+            let mut body = render(&page(vec![(3, batch(&rows, 7, 9))])).unwrap().concat();
+            let whole = body.len();
+            let at = at.index(whole);
+            body[at] = byte;
+            body.truncate(cut.index(whole + 1));
+            if let Ok(read) = PackedPage::read(&body) {
+                prop_assert_eq!((read.events().count(), body.len()), (2, whole));
+            }
+        }
+    }
+
+    /// The lines of a page as a program makes them of its body.
+    fn lines_of(body: &[u8], is_json: bool) -> Vec<u8> {
+        let page = PackedPage::read(body).unwrap();
+        let mut out = Vec::new();
+        for event in page.events() {
+            event.write_line(is_json, &mut out);
+            out.push(b'\n');
+        }
+        out
+    }
+
+    /// The same as the host writes them.
+    fn lines(page: &Page, is_json: bool) -> Vec<u8> {
+        let format = if is_json { Format::Json } else { Format::Bytes };
+        let mut out = Vec::new();
+        for (partition, event) in page.events() {
+            write(&mut out, format, partition, &event, Layout::OneLine);
+            out.push(b'\n');
+        }
+        out
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_why() {
+        let mut rows = PackedRows::default();
+        rows.push(Timestamp::from_micros(5), None, Some(b"12"), [])
+            .unwrap();
+        let body = render(&page(vec![(3, batch(&rows, 7, 9))]))
+            .unwrap()
+            .concat();
+        for (at, byte, why) in [
+            (0, 2, "version 2 isn't known"),
+            (4, 9, "ends before all"),
+            (8, 9, "ends before all"),
+            (12, 2, "its runs aren't as many"),
+            (body.len() - 20, 2, "its runs have 2 rows of 1"),
+        ] {
+            let mut bad = body.clone();
+            bad[at] = byte;
+            let refused = PackedPage::read(&bad).unwrap_err();
+            assert!(refused.detail.contains(why), "{refused} for byte {at}");
+        }
+        assert!(PackedPage::read(&body[..9]).is_err());
+        let empty = render(&page(vec![])).unwrap().concat();
+        assert!(PackedPage::read(&empty).unwrap().is_empty());
     }
 }

@@ -100,7 +100,8 @@ async fn next(
             position.1 = event.offset + 1;
         }
         out.extend_from_slice(format!("id: {reached}\ndata: ").as_bytes());
-        write(&mut out, topic, partition, &event, Layout::OneLine);
+        let format = topic.settings.format;
+        write(&mut out, format, partition, &event, Layout::OneLine);
         out.extend_from_slice(b"\n\n");
     }
     Some((out, Some(page.next)))

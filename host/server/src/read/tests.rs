@@ -3,18 +3,10 @@ use super::{Form, form_of};
 use axum::http::{HeaderMap, HeaderValue, header};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tidemill_log::{Format, Topic, TopicSettings};
-use tidemill_types::{CommitSeq, Event, PackedRows, Timestamp, TopicId};
+use tidemill_log::Format;
+use tidemill_types::{CommitSeq, Event, PackedRows, Timestamp};
 
 fn shown(format: Format, layout: Layout, rows: &PackedRows) -> String {
-    let topic = Topic {
-        id: TopicId(1),
-        name: "t".parse().unwrap(),
-        settings: TopicSettings {
-            format,
-            ..TopicSettings::default()
-        },
-    };
     let event = Event {
         offset: 12,
         ingest_time: Timestamp::from_micros(1_764_417_600_000_123),
@@ -22,7 +14,7 @@ fn shown(format: Format, layout: Layout, rows: &PackedRows) -> String {
         row: rows.event(0),
     };
     let mut out = Vec::new();
-    write(&mut out, &topic, 2, &event, layout);
+    write(&mut out, format, 2, &event, layout);
     String::from_utf8(out).unwrap()
 }
 

@@ -3,19 +3,22 @@
 //! ```text
 //! little endian:
 //!   8 bytes  magic "tmsindex"
-//!   u16  version = 1, u16 0, u32 runs, u64 commit
-//!   run, repeated, the oldest first: u32 objects, then for each: u64 bytes, u16 path_len, path
+//!   u16  version = 2 (1: no run clears anything), u16 0, u32 runs, u64 commit
+//!   run, repeated, the oldest first:
+//!     u32 prefixes, then for each: u16 len, prefix    (not in version 1)
+//!     u32 objects, then for each: u64 bytes, u16 path_len, path
 //!   u32 crc32c of everything before it
 //! ```
 //!
-//! The first run has everything as of its own commit, each of the others what changed since the one before.
+//! The first run has everything as of its own commit, each of the others what changed since the one before: what
+//! begins with one of its prefixes is gone, and then its objects are written over what there is.
 
 use super::{checksum, u32_at, u64_at, wrong};
 use std::collections::BTreeSet;
 use tidemill_types::{CommitSeq, Result};
 
 const MAGIC: &[u8; 8] = b"tmsindex";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER_BYTES: usize = 24;
 
 /// One object of a run.
@@ -25,11 +28,41 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
+/// Everything, or what changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Run {
+    /// Beginnings of keys of which all that runs before have is gone.
+    pub(crate) cleared: Vec<Box<[u8]>>,
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Run {
+    /// Bytes of its objects.
+    fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+
+    fn decode(rest: &mut &[u8], version: u16) -> Option<Self> {
+        let mut run = Self::default();
+        if version > 1 {
+            for _ in 0..u32_at(take(rest, 4)?, 0) {
+                run.cleared.push(short(rest)?.into());
+            }
+        }
+        for _ in 0..u32_at(take(rest, 4)?, 0) {
+            let bytes = u64_at(take(rest, 8)?, 0);
+            let path = std::str::from_utf8(short(rest)?).ok()?.to_owned();
+            run.parts.push(Part { path, bytes });
+        }
+        Some(run)
+    }
+}
+
 /// What a snapshot consists of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Index {
     pub(crate) commit: CommitSeq,
-    pub(crate) runs: Vec<Vec<Part>>,
+    pub(crate) runs: Vec<Run>,
 }
 
 impl Index {
@@ -40,7 +73,7 @@ impl Index {
 
     /// All objects, in the order in which they are taken.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.runs.iter().flatten()
+        self.runs.iter().flat_map(|run| &run.parts)
     }
 
     /// The paths of all objects, and that of the index itself.
@@ -51,8 +84,7 @@ impl Index {
 
     /// Bytes of the first run, and of those behind it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        let bytes = |run: &Vec<Part>| run.iter().map(|part| part.bytes).sum::<u64>();
-        let mut runs = self.runs.iter().map(bytes);
+        let mut runs = self.runs.iter().map(Run::bytes);
         (runs.next().unwrap_or_default(), runs.sum())
     }
 
@@ -63,16 +95,20 @@ impl Index {
         out.extend([0, 0]);
         out.extend(count(self.runs.len()));
         out.extend(self.commit.0.to_le_bytes());
+        let short = |out: &mut Vec<u8>, bytes: &[u8]| {
+            let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+            out.extend(len.to_le_bytes());
+            out.extend(bytes);
+        };
         for run in &self.runs {
-            out.extend(count(run.len()));
-            for part in run {
+            out.extend(count(run.cleared.len()));
+            run.cleared
+                .iter()
+                .for_each(|prefix| short(&mut out, prefix));
+            out.extend(count(run.parts.len()));
+            for part in &run.parts {
                 out.extend(part.bytes.to_le_bytes());
-                out.extend(
-                    u16::try_from(part.path.len())
-                        .unwrap_or(u16::MAX)
-                        .to_le_bytes(),
-                );
-                out.extend(part.path.as_bytes());
+                short(&mut out, part.path.as_bytes());
             }
         }
         out.extend(checksum(&[&out]).to_le_bytes());
@@ -90,14 +126,14 @@ impl Index {
             return Err(wrong(end, "the index's checksum is wrong"));
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             let reason = format!("version {version} of the index is not one this program can read");
             return Err(wrong(8, reason));
         }
         let mut rest = &bytes[HEADER_BYTES..end];
         let mut runs = Vec::new();
         for _ in 0..u32_at(bytes, 12) {
-            let run = run(&mut rest);
+            let run = Run::decode(&mut rest, version);
             runs.push(run.ok_or_else(|| wrong(end - rest.len(), "the index ends inside a run"))?);
         }
         match rest {
@@ -113,16 +149,10 @@ impl Index {
     }
 }
 
-fn run(rest: &mut &[u8]) -> Option<Vec<Part>> {
-    let mut parts = Vec::new();
-    for _ in 0..u32_at(take(rest, 4)?, 0) {
-        let bytes = u64_at(take(rest, 8)?, 0);
-        let len = take(rest, 2)?;
-        let path = take(rest, usize::from(u16::from_le_bytes([len[0], len[1]])))?;
-        let path = std::str::from_utf8(path).ok()?.to_owned();
-        parts.push(Part { path, bytes });
-    }
-    Some(parts)
+/// Bytes behind their length.
+fn short<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = take(rest, 2)?;
+    take(rest, usize::from(u16::from_le_bytes([len[0], len[1]])))
 }
 
 fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
@@ -141,16 +171,25 @@ mod tests {
             path: path.to_owned(),
             bytes,
         };
+        let run = |cleared: &[&[u8]], parts: Vec<Part>| Run {
+            cleared: cleared.iter().map(|prefix| (*prefix).into()).collect(),
+            parts,
+        };
         let index = Index {
             commit: CommitSeq(0x0102),
-            runs: vec![vec![part("a", 3), part("bc", 4)], vec![]],
+            runs: vec![
+                run(&[], vec![part("a", 3), part("bc", 4)]),
+                run(&[&[0, 9]], vec![]),
+            ],
         };
         let bytes = index.encode();
         #[rustfmt::skip]
         let golden = [
-            b't', b'm', b's', b'i', b'n', b'd', b'e', b'x',  1, 0, 0, 0,  2, 0, 0, 0,
+            b't', b'm', b's', b'i', b'n', b'd', b'e', b'x',  2, 0, 0, 0,  2, 0, 0, 0,
             2, 1, 0, 0, 0, 0, 0, 0,
+            0, 0, 0, 0,
             2, 0, 0, 0,  3, 0, 0, 0, 0, 0, 0, 0,  1, 0, b'a',  4, 0, 0, 0, 0, 0, 0, 0,  2, 0, b'b', b'c',
+            1, 0, 0, 0,  2, 0, 0, 9,
             0, 0, 0, 0,
         ];
         assert_eq!(bytes[..bytes.len() - 4], golden);
@@ -162,5 +201,29 @@ mod tests {
             assert!(Index::decode(&bad).is_err(), "byte {at}");
             assert!(Index::decode(&bytes[..at]).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn indexes_of_version_1_are_read() {
+        #[rustfmt::skip]
+        let mut golden = vec![
+            b't', b'm', b's', b'i', b'n', b'd', b'e', b'x',  1, 0, 0, 0,  2, 0, 0, 0,
+            2, 1, 0, 0, 0, 0, 0, 0,
+            1, 0, 0, 0,  3, 0, 0, 0, 0, 0, 0, 0,  1, 0, b'a',
+            0, 0, 0, 0,
+        ];
+        golden.extend(checksum(&[&golden]).to_le_bytes());
+        let whole = Run {
+            cleared: vec![],
+            parts: vec![Part {
+                path: "a".to_owned(),
+                bytes: 3,
+            }],
+        };
+        let expected = Index {
+            commit: CommitSeq(0x0102),
+            runs: vec![whole, Run::default()],
+        };
+        assert_eq!(Index::decode(&golden).expect("good"), expected);
     }
 }

@@ -1,80 +1,147 @@
-//! Snapshots to object storage and back: runs of sorted objects, named by an index.
+//! Snapshots to object storage: runs of sorted objects, named by an index.
 //!
 //! The first run has everything. What changed since makes the next snapshot's last run, and the runs before it
-//! are those of the snapshot before: so it costs what changed, however much there is. Runs are written and read
-//! object by object, so that takes the memory of a few.
+//! are those of the snapshot before: so it costs what changed, however much there is. Once the others have as
+//! much as the first, or are many, everything is written again. Runs are written object by object, so that it
+//! takes the memory of a few.
+//!
+//! What changed is known over a restart, too: it is what the journal has behind the snapshot, which is kept until
+//! there is a newer one. Where it can't be told, the next snapshot has everything.
 
 use super::Store;
 use crate::behind::Failure;
-use crate::engine::Engine;
-use crate::snapshot::{self, Index, Part, Reader};
+use crate::engine::{Changed, Engine};
+use crate::snapshot::{self, Index, Part, Run};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use tidemill_env::objects::{Created, Objects};
-use tidemill_types::{CommitSeq, Error, Result};
+use tidemill_types::{CommitSeq, Error, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 const FOLDER: &str = "snapshots/";
-/// Runs of a snapshot, at most: then the next one has everything again.
-const RUNS: usize = 16;
+/// Runs of a snapshot, at most: so many requests at least does it take to restore it.
+const RUNS: usize = 64;
 /// Objects on their way between storage and the store.
-const AHEAD: usize = 1;
+pub(super) const AHEAD: usize = 1;
 
-/// The last snapshot that was taken.
-pub(super) struct Last {
-    path: String,
-    index: Index,
+/// What the next snapshot may go on from.
+#[derive(Default)]
+pub(super) enum Last {
+    /// Nothing: it has everything.
+    #[default]
+    None,
+    /// The snapshot of this path, whose index wasn't read yet.
+    Named(String),
+    Known(Taken),
+}
+
+/// A snapshot that is in storage.
+#[derive(Clone)]
+pub(super) struct Taken {
+    pub(super) path: String,
+    pub(super) index: Index,
+}
+
+/// A run that was written from the store behind.
+struct Written {
+    commit: CommitSeq,
+    changed: Changed,
+    /// What is gone since the runs before it; `None`: it has everything.
+    cleared: Option<Vec<Box<[u8]>>>,
 }
 
 impl Store {
     /// Writes a snapshot of everything up to the durable commit to object storage, while work goes on.
     /// Gives its path below `snapshots/` and its commit. Everything up to it has been synced locally too.
-    /// It shares objects with the one before.
+    /// It shares objects with the one before. If it fails, the next one has what this one was to have.
     ///
     /// # Errors
     /// `Unavailable` when storage can't be written.
     pub async fn snapshot(&self, objects: &Objects, nonce: &str) -> Result<(String, CommitSeq)> {
-        // Taken out: if this one fails, what changed since the last one is known no longer.
-        let before = self.last().take().filter(|last| {
-            let (first, others) = last.index.bytes();
-            last.index.runs.len() < RUNS && others <= first / 2
-        });
-        let (engine, mark) = (self.inner.engine.clone(), nonce.to_owned());
-        let (to, mut from) = mpsc::channel(AHEAD);
-        let is_next = before.is_some();
-        let written = tokio::task::spawn_blocking(move || {
-            let (view, commit, changed) = engine.freeze_since()?;
-            let keys = if is_next { changed.sorted() } else { None };
-            let is_whole = keys.is_none();
-            snapshot::write(&*view, keys, (commit, &mark), &mut |bytes| {
-                let sent = to.blocking_send((commit, bytes));
-                sent.map_err(|_| Failure::Broken("it can't be stored".into()))
-            })
-            .map_err(|failure| engine.failed_read(&failure))?;
-            Ok((commit, is_whole))
-        });
-        let mut run = Vec::new();
-        while let Some((commit, bytes)) = from.recv().await {
-            let path = format!("{}-{:05}", name(commit, nonce), run.len());
-            let size = bytes.len() as u64;
-            create(objects, &path, bytes).await?;
-            run.push(Part { path, bytes: size });
+        self.learn(objects).await?;
+        // Taken out: if nobody waits for the end of this, what changed since the last one is known no longer.
+        let before = std::mem::take(&mut *self.last());
+        let base = match &before {
+            Last::Known(last) if may_grow(&last.index) => Some(last),
+            _ => None,
+        };
+        match self.take(objects, nonce, base).await {
+            Ok(taken) => {
+                let result = (taken.path.clone(), taken.index.commit);
+                *self.last() = Last::Known(taken);
+                Ok(result)
+            }
+            Err(error) => {
+                *self.last() = before;
+                Err(error)
+            }
         }
-        let ended = |error| Error::internal(format!("the snapshot ended early: {error}"));
-        let (commit, is_whole) = written.await.map_err(ended)??;
-        let mut runs = match before {
-            Some(last) if !is_whole => last.index.runs,
+    }
+
+    /// Reads the index of a snapshot that only its name is known of. What can't be gone on from is forgotten.
+    async fn learn(&self, objects: &Objects) -> Result<()> {
+        let path = match &*self.last() {
+            Last::Named(path) => path.clone(),
+            Last::None | Last::Known(_) => return Ok(()),
+        };
+        let read = objects.get(&path).await;
+        let index = read.and_then(|head| {
+            Index::is_one(&head)
+                .then(|| Index::decode(&head))
+                .transpose()
+        });
+        *self.last() = match index {
+            Ok(Some(index)) => Last::Known(Taken { path, index }),
+            // One object, from before there were indexes.
+            Ok(None) => Last::None,
+            Err(error) if error.kind == ErrorKind::Unavailable => return Err(error.at(path)),
+            Err(error) => {
+                tracing::warn!(%error, path, "the last snapshot can't be gone on from: the next one has everything");
+                Last::None
+            }
+        };
+        Ok(())
+    }
+
+    /// Writes a run and the index that names it behind those of `base`. If it fails, what changed goes back.
+    async fn take(&self, objects: &Objects, nonce: &str, base: Option<&Taken>) -> Result<Taken> {
+        let (engine, mark, is_next) = (self.inner.engine.clone(), nonce.to_owned(), base.is_some());
+        let (to, from) = mpsc::channel(AHEAD);
+        let writing = tokio::task::spawn_blocking(move || write(&engine, &mark, is_next, &to));
+        let uploaded = upload(objects, nonce, from).await;
+        let written = writing
+            .await
+            .map_err(|error| Error::internal(format!("the snapshot ended early: {error}")))?;
+        let (written, parts) = match (written, uploaded) {
+            (Ok(written), Ok(parts)) => (written, parts),
+            (Ok(written), Err(error)) => {
+                self.inner.engine.changed_too(written.changed);
+                return Err(error);
+            }
+            (Err(_), Err(error)) | (Err(error), Ok(_)) => return Err(error),
+        };
+        let mut runs = match (base, &written.cleared) {
+            (Some(base), Some(_)) => base.index.runs.clone(),
             _ => Vec::new(),
         };
-        if is_whole || !run.is_empty() {
+        let run = Run {
+            cleared: written.cleared.unwrap_or_default(),
+            parts,
+        };
+        if runs.is_empty() || run != Run::default() {
             runs.push(run);
         }
-        let (path, index) = (name(commit, nonce), Index { commit, runs });
-        create(objects, &path, index.encode().into()).await?;
-        let result = (path.clone(), commit);
-        *self.last() = Some(Last { path, index });
-        Ok(result)
+        let path = name(written.commit, nonce);
+        let index = Index {
+            commit: written.commit,
+            runs,
+        };
+        if let Err(error) = create(objects, &path, index.encode().into()).await {
+            self.inner.engine.changed_too(written.changed);
+            return Err(error);
+        }
+        Ok(Taken { path, index })
     }
 
     /// Deletes what an earlier snapshot has and the last one doesn't, once nobody needs it any more.
@@ -83,8 +150,8 @@ impl Store {
     /// `Unavailable` when storage can't be read or written.
     pub async fn retire(&self, objects: &Objects, earlier: &str) -> Result<()> {
         let used = match &*self.last() {
-            Some(last) => last.index.objects(&last.path),
-            None => return Ok(()),
+            Last::Known(last) => last.index.objects(&last.path),
+            Last::None | Last::Named(_) => return Ok(()),
         };
         if used.contains(earlier) {
             return Ok(());
@@ -97,7 +164,8 @@ impl Store {
 
     /// Deletes what lies among snapshots, is as of `upto` or an earlier commit, and isn't part of the one
     /// named: of a process that ended before it could name or delete it. Only for the owner of the storage,
-    /// with the commit that it started from, and before its first snapshot.
+    /// with the commit that it started from, and before its first snapshot. If something of the one named is
+    /// missing, the next one has everything.
     ///
     /// # Errors
     /// `Unavailable` when storage can't be read or written.
@@ -111,94 +179,99 @@ impl Store {
             Some(path) => of(objects, path).await?,
             None => BTreeSet::new(),
         };
-        for path in objects.list(FOLDER).await? {
-            let commit = commit_of(&path).is_some_and(|commit| commit <= upto);
-            if commit && !used.contains(&path) {
-                objects.delete(&path).await?;
+        let there: BTreeSet<_> = objects.list(FOLDER).await?.into_iter().collect();
+        if let Some(path) = used.difference(&there).next() {
+            tracing::error!(
+                path,
+                "an object of the last snapshot of functions' state is gone: the next one has everything; until then don't lose the data directory"
+            );
+            *self.last() = Last::None;
+        }
+        for path in there.difference(&used) {
+            if commit_of(path).is_some_and(|commit| commit <= upto) {
+                objects.delete(path).await?;
             }
         }
         Ok(())
     }
 
-    /// Throws everything away and takes a snapshot's state; afterwards it reflects the snapshot's commit.
-    ///
-    /// # Errors
-    /// `Corrupt` when the snapshot isn't what was written, or as storage says. If its first object is wrong
-    /// already, the store is as it was before, else it is empty.
-    pub async fn restore(&self, objects: &Objects, path: &str) -> Result<CommitSeq> {
-        let head = objects.get(path).await?;
-        let (to, from) = mpsc::channel(AHEAD);
-        let engine = self.inner.engine.clone();
-        let (commit, parts, first) = if Index::is_one(&head) {
-            let index = Index::decode(&head)?;
-            let paths: Vec<_> = index.parts().map(|part| part.path.clone()).collect();
-            (Some(index.commit), paths, None)
-        } else {
-            // From before there were indexes: all of it is one object.
-            (None, Vec::new(), Some(head))
-        };
-        let count = parts.len() + usize::from(first.is_some());
-        let filled = tokio::task::spawn_blocking(move || fill(&engine, commit, count, from));
-        if let Some(first) = first {
-            // Whoever takes it says why it doesn't.
-            let _ = to.send(first).await;
-        }
-        let mut missing = None;
-        for path in parts {
-            match objects.get(&path).await {
-                Ok(bytes) => {
-                    if to.send(bytes).await.is_err() {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    missing = Some(error.at(path));
-                    break;
-                }
-            }
-        }
-        drop(to);
-        let ended =
-            |error| Error::internal(format!("the snapshot's restoring ended early: {error}"));
-        let filled = filled.await.map_err(ended)?;
-        match missing {
-            Some(error) => Err(error),
-            None => filled,
-        }
+    /// Says at a start that the store reflects a snapshot and more: the next one has only what changed since.
+    /// That is what comes by [`Store::replay`], which is handed every section behind the snapshot's commit.
+    pub fn since(&self, snapshot: &str) {
+        self.inner.engine.nothing_changed();
+        *self.last() = Last::Named(snapshot.to_owned());
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Last>> {
+    /// Says at a start that sections are missing: the next snapshot has everything.
+    pub fn anything_changed(&self) {
+        self.inner.engine.anything_changed();
+    }
+
+    pub(super) fn last(&self) -> MutexGuard<'_, Last> {
         let last = &self.inner.last;
         last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Replaces everything by what comes in so many objects; the first is checked before anything goes.
-pub(crate) fn fill(
+/// Whether one run more is better than everything again.
+fn may_grow(index: &Index) -> bool {
+    let (first, others) = index.bytes();
+    index.runs.len() < RUNS && others < first
+}
+
+/// Writes what changed since the last snapshot, or everything if that isn't known or nothing comes before it.
+fn write(
     engine: &Engine,
-    commit: Option<CommitSeq>,
-    count: usize,
-    mut from: mpsc::Receiver<Bytes>,
-) -> Result<CommitSeq> {
-    let mut next = from.blocking_recv().map(Reader::new).transpose()?;
-    let first = next.as_ref().map(Reader::commit);
-    let commit = commit.or(first).unwrap_or_default();
-    engine.replace(commit, |write| {
-        let mut taken = 0;
-        while let Some(object) = next.take() {
-            object.blocks(write)?;
-            taken += 1;
-            next = from.blocking_recv().map(Reader::new).transpose()?;
+    nonce: &str,
+    is_next: bool,
+    to: &mpsc::Sender<(CommitSeq, Bytes)>,
+) -> Result<Written> {
+    let (view, commit, changed) = engine.freeze_since()?;
+    let sorted = if is_next { changed.sorted() } else { None };
+    let mut is_taken = true;
+    let done = snapshot::write(
+        &*view,
+        sorted.as_ref().map(|sorted| sorted.keys.as_slice()),
+        (commit, nonce),
+        &mut |bytes| {
+            is_taken = to.blocking_send((commit, bytes)).is_ok();
+            let gone = || Failure::Broken("nobody takes it".to_owned());
+            is_taken.then_some(()).ok_or_else(gone)
+        },
+    );
+    let cleared = sorted.map(|sorted| sorted.cleared.into_iter().map(Into::into).collect());
+    match done {
+        Ok(()) => Ok(Written {
+            commit,
+            changed,
+            cleared,
+        }),
+        Err(failure) => {
+            engine.changed_too(changed);
+            // Who takes it says why it doesn't, and the store behind is as good as before.
+            Err(if is_taken {
+                engine.failed_read(&failure)
+            } else {
+                Error::internal(failure.to_string())
+            })
         }
-        if taken == count {
-            return Ok(());
-        }
-        Err(Error::unavailable(
-            "state-unavailable",
-            format!("only {taken} of the snapshot's {count} objects came"),
-        ))
-    })?;
-    Ok(commit)
+    }
+}
+
+/// Stores what comes; gives what it made.
+async fn upload(
+    objects: &Objects,
+    nonce: &str,
+    mut from: mpsc::Receiver<(CommitSeq, Bytes)>,
+) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    while let Some((commit, bytes)) = from.recv().await {
+        let path = format!("{}-{:05}", name(commit, nonce), parts.len());
+        let size = bytes.len() as u64;
+        create(objects, &path, bytes).await?;
+        parts.push(Part { path, bytes: size });
+    }
+    Ok(parts)
 }
 
 /// All objects of a snapshot, its index among them.

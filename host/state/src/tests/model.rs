@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use tidemill_types::CommitSeq;
 
 #[derive(Clone, Debug)]
-enum Own {
+pub(super) enum Own {
     Set(u16, Vec<u8>, Vec<u8>),
     Delete(u16, Vec<u8>),
     Clear,
@@ -93,7 +93,7 @@ struct Run<'a> {
     loads: Vec<(Scope, Load, Vec<Option<Bytes>>)>,
 }
 
-fn fold(state: &mut State, section: &[u8]) {
+pub(super) fn fold(state: &mut State, section: &[u8]) {
     let changes = ChangesReader::new(section).expect("own");
     let scope = changes.scope();
     for change in changes {
@@ -107,7 +107,7 @@ fn fold(state: &mut State, section: &[u8]) {
     }
 }
 
-fn section(scope: Scope, list: &[Own]) -> Vec<u8> {
+pub(super) fn section(scope: Scope, list: &[Own]) -> Vec<u8> {
     let mut changes = Changes::new(scope);
     for own in list {
         changes.push(match own {

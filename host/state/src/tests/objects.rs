@@ -1,73 +1,16 @@
 //! Snapshots through object storage, and their bytes.
 
+use super::bucket::{bucket, opened, random};
 use super::{over, packed, restored, scope, set, stored};
 use crate::behind::Map;
-use crate::{Change, Changes, Settings, Store};
-use async_trait::async_trait;
+use crate::{Change, Changes};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use tidemill_env::metrics::Metrics;
-use tidemill_env::objects::{Backend, Created, Objects};
-use tidemill_types::{ByteSize, CommitSeq, Error, Result};
-
-#[derive(Default)]
-struct Bucket(Mutex<BTreeMap<String, Bytes>>);
-
-#[async_trait]
-impl Backend for Bucket {
-    async fn get(&self, path: &str) -> Result<Bytes> {
-        let objects = self.0.lock().expect("not poisoned");
-        objects
-            .get(path)
-            .cloned()
-            .ok_or_else(|| Error::not_found("object-not-found", path))
-    }
-    async fn get_range(&self, _: &str, _: Range<u64>) -> Result<Bytes> {
-        Err(Error::internal("not needed"))
-    }
-    async fn size(&self, _: &str) -> Result<Option<u64>> {
-        Err(Error::internal("not needed"))
-    }
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
-        let mut objects = self.0.lock().expect("not poisoned");
-        if objects.contains_key(path) {
-            return Ok(Created::Exists);
-        }
-        objects.insert(path.to_owned(), body);
-        Ok(Created::Ours)
-    }
-    async fn upload(&self, _: &str, _: &Path) -> Result<()> {
-        Err(Error::internal("not needed"))
-    }
-    async fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let objects = self.0.lock().expect("not poisoned");
-        let paths = objects.keys().filter(|path| path.starts_with(prefix));
-        Ok(paths.cloned().collect())
-    }
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.0.lock().expect("not poisoned").remove(path);
-        Ok(())
-    }
-}
-
-fn settings(dir: &Path) -> Settings {
-    Settings {
-        dir: dir.to_owned(),
-        memory_bytes: ByteSize::mib(64),
-        dirty_bytes: ByteSize::mib(8),
-    }
-}
-
-fn opened(dir: &tempfile::TempDir) -> Store {
-    Store::open(settings(dir.path()), &Metrics::default()).expect("opens")
-}
+use tidemill_env::objects::Created;
+use tidemill_types::CommitSeq;
 
 #[tokio::test]
 async fn a_snapshot_goes_to_storage_and_back() {
-    let objects = Objects::new(Arc::new(Bucket::default()));
+    let (_, objects) = bucket();
     let dirs = [
         tempfile::tempdir().expect("folder"),
         tempfile::tempdir().expect("folder"),
@@ -112,47 +55,26 @@ async fn a_snapshot_goes_to_storage_and_back() {
     );
 }
 
-/// Paths and sizes of what is in a bucket.
-fn listed(bucket: &Bucket) -> BTreeMap<String, usize> {
-    let objects = bucket.0.lock().expect("not poisoned");
-    let sizes = objects.iter();
-    sizes
-        .map(|(path, body)| (path.clone(), body.len()))
-        .collect()
-}
-
 #[tokio::test]
 async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
-    let bucket = Arc::new(Bucket::default());
-    let objects = Objects::new(Arc::clone(&bucket) as Arc<dyn Backend>);
+    let (bucket, objects) = bucket();
     let dirs = [
         tempfile::tempdir().expect("folder"),
         tempfile::tempdir().expect("folder"),
     ];
     let store = opened(&dirs[0]);
-    // Values that don't shrink much, so that all together are far more than what changes.
-    let value = |key: u64| -> Vec<u8> {
-        let mut seed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed.to_le_bytes()
-        };
-        (0..60).flat_map(|_| next()).collect()
-    };
     for key in 0..5000u64 {
         set(
             &store,
             key + 1,
             scope(1, 0),
             &key.to_be_bytes(),
-            &value(key),
+            &random(key),
         );
     }
     store.durable(CommitSeq(5000));
     let (first, _) = store.snapshot(&objects, "one").await.expect("taken");
-    let whole = listed(&bucket);
+    let whole = bucket.listed();
     assert_eq!(whole.len(), 2, "one object and the index: {whole:?}");
 
     let mut changes = Changes::new(scope(1, 0));
@@ -172,14 +94,14 @@ async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
     store.durable(CommitSeq(5001));
     let (second, commit) = store.snapshot(&objects, "two").await.expect("taken");
     assert_eq!(commit, CommitSeq(5001));
-    let both = listed(&bucket);
+    let both = bucket.listed();
     let added: usize = both.values().sum::<usize>() - whole.values().sum::<usize>();
     assert_eq!(both.len(), 4);
     assert!(added < 1000, "only what changed: {added} bytes");
 
     // The index of the first one goes; its object is the second one's, too.
     store.retire(&objects, &first).await.expect("retired");
-    assert_eq!(listed(&bucket).len(), 3);
+    assert_eq!(bucket.listed().len(), 3);
     let copy = opened(&dirs[1]);
     assert_eq!(
         copy.restore(&objects, &second).await.expect("restores"),
@@ -191,26 +113,26 @@ async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
     // Nothing more, a function gone, and what nobody can tell any more.
     let (third, _) = store.snapshot(&objects, "three").await.expect("taken");
     store.retire(&objects, &second).await.expect("retired");
-    assert_eq!(listed(&bucket).len(), 3, "the same objects, another index");
+    assert_eq!(bucket.listed().len(), 3, "the same objects, another index");
     store.forget(scope(1, 0).function);
     set(&store, 5002, scope(2, 0), b"k", b"v");
     store.durable(CommitSeq(5002));
     let (fourth, _) = store.snapshot(&objects, "four").await.expect("taken");
     store.retire(&objects, &third).await.expect("retired");
-    let left = listed(&bucket);
-    assert_eq!(left.len(), 2, "everything again: {left:?}");
+    let left = bucket.listed();
+    assert_eq!(left.len(), 4, "what is gone needs no object: {left:?}");
     copy.restore(&objects, &fourth).await.expect("restores");
     assert_eq!(stored(copy.engine()), stored(store.engine()));
 
     // What a process left behind that ended before the manifest named it.
     let (orphan, _) = store.snapshot(&objects, "five").await.expect("taken");
     assert_ne!(orphan, fourth);
-    for (upto, objects_left) in [(5001, 3), (5002, 2)] {
+    for (upto, objects_left) in [(5001, 5), (5002, 4)] {
         let swept = store.sweep(&objects, Some(&fourth), CommitSeq(upto)).await;
         swept.expect("swept");
-        assert_eq!(listed(&bucket).len(), objects_left);
+        assert_eq!(bucket.listed().len(), objects_left);
     }
-    assert_eq!(listed(&bucket), left);
+    assert_eq!(bucket.listed(), left);
 
     // A part is missing: nothing is made up.
     let part = left.keys().find(|path| **path != fourth).expect("a part");
@@ -221,7 +143,7 @@ async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
 
 #[tokio::test]
 async fn a_snapshot_of_one_object_from_before_there_were_indexes_is_taken() {
-    let objects = Objects::new(Arc::new(Bucket::default()));
+    let (_, objects) = bucket();
     let mut bytes = small().to_vec();
     bytes[8] = 1;
     let checked = crc_fast::crc32_iscsi(&bytes[..42]).to_le_bytes();

@@ -9,6 +9,8 @@ struct Begun {
     from: u64,
     snapshot: Option<SnapshotRef>,
     states: Vec<u64>,
+    /// Whether those were all.
+    complete: Option<bool>,
 }
 
 #[async_trait]
@@ -20,6 +22,9 @@ impl Recovery for Begun {
     fn state(&mut self, commit: CommitSeq, _: &[u8]) -> Result<()> {
         self.states.push(commit.0);
         Ok(())
+    }
+    fn end(&mut self, is_complete: bool) {
+        assert_eq!(self.complete.replace(is_complete), None, "once");
     }
 }
 
@@ -122,7 +127,8 @@ async fn sealed_events_are_read_across_the_border_and_their_journal_is_cut() {
 #[tokio::test]
 async fn state_keeps_the_journal_until_a_snapshot_covers_it() {
     let dir = tempfile::tempdir().expect("dir");
-    let (log, _) = open_begun(dir.path()).await.expect("opens");
+    let (log, begun) = open_begun(dir.path()).await.expect("opens");
+    assert_eq!(begun.complete, Some(true), "of nothing");
     let mut last = 0;
     for nth in 0..400_u64 {
         let mut draft = Draft::new();
@@ -151,6 +157,7 @@ async fn state_keeps_the_journal_until_a_snapshot_covers_it() {
     let (log, begun) = open_begun(dir.path()).await.expect("opens");
     assert_eq!(begun.snapshot, Some(snapshot));
     assert_eq!(begun.states, (last - 9..=last).collect::<Vec<_>>());
+    assert_eq!(begun.complete, Some(true), "what was cut was of no use");
     assert_eq!(log.entries("nth")[0].1.as_ref(), 399_u64.to_le_bytes());
     drop(log);
     let mut behind = Begun {
@@ -203,7 +210,8 @@ async fn a_lost_journal_goes_on_from_the_manifest_and_repeats_no_number() {
     log.close().await.expect("closed");
     std::fs::remove_dir_all(dir.path().join("journal")).expect("removed");
     for _ in 0..3 {
-        let (log, _) = open_begun(dir.path()).await.expect("opens");
+        let (log, begun) = open_begun(dir.path()).await.expect("opens");
+        assert_eq!(begun.complete, Some(false));
         assert!(log.durable().borrow().0 > before.0 + (1 << 31));
         assert_eq!(read_all(&log, at, MUCH).await, numbered(values(0..1000)));
     }
@@ -212,7 +220,8 @@ async fn a_lost_journal_goes_on_from_the_manifest_and_repeats_no_number() {
     assert_eq!(ticket.written[0].first, 1000);
     ticket.durable().await.expect("durable");
     log.close().await.expect("closed");
-    let (log, _) = open_begun(dir.path()).await.expect("opens");
+    let (log, begun) = open_begun(dir.path()).await.expect("opens");
+    assert_eq!(begun.complete, Some(false), "nor is it whole again later");
     assert_eq!(log.ranges(topic).expect("ranges")[0].end, 1001);
 }
 
