@@ -37,28 +37,30 @@ pub(crate) struct Place {
     pub(crate) len: u64,
 }
 
-/// One partition.
+/// One partition. What each append comes to is in front and close together: with thousands of partitions, each of
+/// them has left the processor's cache when its next event comes.
+#[repr(C)]
 pub(crate) struct Partition {
-    start: u64,
-    archived_end: u64,
     end: u64,
-    segments: Vec<Arc<SegmentMeta>>,
-    places: VecDeque<Place>,
     chunks: VecDeque<Chunk>,
     unsealed_bytes: u64,
-    /// What comes in.
-    pub(crate) flow: Flow,
     /// The last group that touched it.
     pub(crate) touched: u64,
+    places: VecDeque<Place>,
+    archived_end: u64,
+    /// The last group whose events those who wait are told of.
+    told: u64,
+    /// What comes in.
+    pub(crate) flow: Flow,
     /// Whether somebody may wait for its end to move. Told apart from `moved`, which lies elsewhere: with
     /// thousands of partitions, most have nobody.
     watched: bool,
-    /// The last group whose events those who wait are told of.
-    told: u64,
-    /// `None` when the topic is deleted.
-    moved: Option<watch::Sender<u64>>,
     /// While anybody follows.
     ahead: Option<Box<ahead::Ahead>>,
+    start: u64,
+    segments: Vec<Arc<SegmentMeta>>,
+    /// `None` when the topic is deleted.
+    moved: Option<watch::Sender<u64>>,
 }
 
 /// Where the events at an offset are.

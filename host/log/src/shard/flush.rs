@@ -1,6 +1,7 @@
 //! From the queue to the disk, to readers and to those who wait: one group at a time.
 
 use super::{Condition, Flusher, GroupMemory, Shard, TopicPartitions, Used, lock, stopped};
+use crate::frame::Slice;
 use crate::journal::{JournalFile, Placed, Queued, Writer};
 use crate::tail::{CHUNK_BYTES, Chunk, InMemory, Partition};
 use std::collections::VecDeque;
@@ -10,6 +11,9 @@ use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
 
 /// A group grows up to about this many bytes: about a millisecond of disk.
 const GROUP_BYTES: usize = 4 << 20;
+
+/// Partitions that are asked for before they are needed.
+const AHEAD: usize = 64;
 
 /// What a flush did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,25 +147,31 @@ impl Shard {
             group: memory.group,
         });
         let mut known: (u32, Option<&Arc<TopicPartitions>>) = (0, None);
-        for slice in &queued.body.slices {
+        let mut partition_of = |slice: &Slice| {
             if known.1.is_none() || known.0 != slice.topic {
                 known = (slice.topic, topics.get(&TopicId(slice.topic)));
             }
             // A topic deleted meanwhile has no readers.
-            let partitions = known.1.map(|topic| &topic.partitions);
-            let partition = partitions.and_then(|all| all.get(slice.partition as usize));
-            let (Some(partition), Some(chunk)) = (partition, Chunk::new(&frame, slice)) else {
-                continue;
-            };
-            let mut locked = lock(partition);
-            locked.push(chunk);
-            memory.bytes += CHUNK_BYTES;
-            if locked.touched != memory.group {
-                locked.touched = memory.group;
-                memory.touched.push(partition.clone());
-            }
-            if locked.has_to_tell(memory.group) {
-                waited_for.push(partition.clone());
+            known.1?.partitions.get(slice.partition as usize)
+        };
+        for slices in queued.body.slices.chunks(AHEAD) {
+            touch(slices.iter().filter_map(&mut partition_of));
+            for slice in slices {
+                let (Some(partition), Some(chunk)) =
+                    (partition_of(slice), Chunk::new(&frame, slice))
+                else {
+                    continue;
+                };
+                let mut locked = lock(partition);
+                locked.push(chunk);
+                memory.bytes += CHUNK_BYTES;
+                if locked.touched != memory.group {
+                    locked.touched = memory.group;
+                    memory.touched.push(partition.clone());
+                }
+                if locked.has_to_tell(memory.group) {
+                    waited_for.push(partition.clone());
+                }
             }
         }
         self.publish_truncations(&topics, &queued.truncations);
@@ -192,13 +202,23 @@ impl Shard {
             let Some(oldest) = flusher.memory.pop_front() else {
                 break;
             };
-            for partition in &oldest.touched {
-                lock(partition).forget(oldest.group);
+            for partitions in oldest.touched.chunks(AHEAD) {
+                touch(partitions);
+                for partition in partitions {
+                    lock(partition).forget(oldest.group);
+                }
             }
             bytes -= oldest.bytes as u64;
         }
         self.tail_bytes.store(bytes, Ordering::Relaxed);
     }
+}
+
+/// Asks for the memory of some partitions, so that it comes while others are waited for: each lock that is taken
+/// waits for its own memory first.
+fn touch<'a>(partitions: impl IntoIterator<Item = &'a Arc<Mutex<Partition>>>) {
+    let all: usize = partitions.into_iter().map(Arc::strong_count).sum();
+    std::hint::black_box(all);
 }
 
 fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {
