@@ -315,7 +315,10 @@ impl Host {
                         headers: event
                             .row
                             .headers
-                            .map(|(name, value)| (name.to_owned(), text(value)))
+                            .map(|(name, value)| {
+                                // Where an event of an internal topic came from isn't text.
+                                (name.to_owned(), String::from_utf8_lossy(value).into_owned())
+                            })
                             .collect(),
                         time: event.row.time.micros(),
                     });

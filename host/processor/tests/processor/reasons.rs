@@ -1,13 +1,9 @@
 //! Why a function doesn't move: whatever holds it up, it says so, of itself and of its tasks.
 
 use crate::crash::reopen;
-use crate::host::{Ground, Host, counting, manifest, usual};
+use crate::host::{Host, counting, manifest, usual};
 use serde_json::json;
 use std::path::Path;
-use std::sync::Arc;
-use tidemill_env::Random;
-use tidemill_env::files::Disk;
-use tidemill_env::objects::{Faults, MemoryObjects, Objects};
 use tidemill_log::Format;
 use tidemill_processor::{FunctionReport, FunctionStatus, KeepState, Settings};
 use tidemill_types::ByteSize;
@@ -234,49 +230,6 @@ async fn who_waits_for_room_in_the_journal_says_so() {
         why.contains("partition 0 of in: waiting since 20") && why.contains("can't be cut"),
         "{why}"
     );
-    host.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_storage_says_so_until_it_is_back() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let memory = Arc::new(MemoryObjects::new(Random::seeded(3)));
-    let open = async || {
-        let ground = Ground {
-            files: Arc::new(Disk),
-            objects: Objects::new(memory.clone()),
-            random: Random::seeded(7),
-            memory: ByteSize::mib(16),
-            fault: None,
-        };
-        let opened = Host::open_on(dir.path(), ground, usual(), |_| {}).await;
-        opened.expect("the host opens")
-    };
-    let host = open().await;
-    host.topic("in", 1, Format::Bytes).await;
-    host.deploy("f", manifest(json!({}))).await;
-    host.processor.pause("f").await.expect("pauses");
-    host.send("in", 0, &[(None, "e"), (None, "e")]).await;
-    host.log.seal().await.expect("sealed");
-    host.close().await;
-    // After a start they are only in storage, and that refuses everything.
-    let host = open().await;
-    memory.set_faults(Faults {
-        refused: 1,
-        ..Faults::default()
-    });
-    host.processor.resume("f").await.expect("goes on");
-    let says = |report: &FunctionReport| {
-        let why = report.tasks[0].status_reason.as_deref().unwrap_or_default();
-        why.starts_with("waiting since 20") && why.contains("access denied")
-    };
-    let report = host.until("f", says).await;
-    assert_eq!(report.status, FunctionStatus::Running);
-    let why = report.status_reason.expect("says why");
-    assert!(why.starts_with("partition 0 of in: waiting"), "{why}");
-    memory.set_faults(Faults::default());
-    let report = host.until("f", |report| report.counts.events_in == 2).await;
-    assert_eq!(report.status_reason, None);
     host.close().await;
 }
 
