@@ -45,7 +45,7 @@ pub(super) async fn measure(dir: &Path, keys: u64) -> Result<Vec<Value>> {
     let (host, mut kept) = start(dir, keys / 2, 2).await?;
     kept["what"] = "keys, disk kept".into();
     print::note("  waiting for everything to be in the bucket");
-    everything_in_bucket(&host, dir).await?;
+    everything_in_bucket(&host, dir, keys).await?;
     host.kill();
 
     print::note("  starting from the bucket alone");
@@ -90,8 +90,9 @@ async fn start(dir: &Path, key: u64, expected: u64) -> Result<(Host, Value)> {
     Ok((host, row))
 }
 
-/// Sends what no function reads until a snapshot has everything that was counted, and seals it all.
-async fn everything_in_bucket(host: &Host, dir: &Path) -> Result<()> {
+/// Sends what no function reads until a snapshot has everything that was counted, and seals it all. None is taken
+/// as long as no state changes, so that of a key of its own does.
+async fn everything_in_bucket(host: &Host, dir: &Path, spare: u64) -> Result<()> {
     let watch = Stopwatch::start();
     let (mut before, mut changes) = (snapshots(dir), 0);
     while changes < SNAPSHOTS {
@@ -99,6 +100,7 @@ async fn everything_in_bucket(host: &Host, dir: &Path) -> Result<()> {
             let detail = format!("no snapshot of the state for {PATIENCE:?}");
             return Err(Failure::failed("stalled", detail));
         }
+        keyed::send(&host.address, ingest::TOPIC, Keys::Only(spare), 1, 0).await?;
         keyed::send(&host.address, FILLER, Keys::Each, FILLER_EVENTS, TEXT).await?;
         let now = snapshots(dir);
         if now != before && !now.is_empty() {

@@ -47,10 +47,13 @@ pub(super) async fn measure(dir: &Path, time: Duration, built: &[Built]) -> Resu
             std::fs::remove_dir_all(dir)?;
         }
     }
+    if !taken {
+        print::warning("no snapshot was taken: the time was too short for one");
+    }
+    let lost = taken.then_some((1.0 - with / without.max(1.0)) * 100.0);
     Ok(vec![
         json!({"what": "count, no snapshots", "events_per_second": without}),
-        json!({"what": "count, snapshots beside it", "events_per_second": with, "taken": taken,
-            "lost_percent": (1.0 - with / without.max(1.0)) * 100.0}),
+        json!({"what": "count, snapshots beside it", "events_per_second": with, "taken": taken, "lost_percent": lost}),
     ])
 }
 
