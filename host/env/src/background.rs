@@ -15,6 +15,16 @@ pub enum Urgency {
     Normal,
 }
 
+impl Urgency {
+    /// How urgent is from now on what the calling thread does. One that isn't urgent stays so.
+    pub fn of_this_thread(self) {
+        if self == Self::Low {
+            // Of this thread alone; where the system refuses it, the work is as urgent as any.
+            let _ = rustix::process::nice(NICER);
+        }
+    }
+}
+
 /// Runs what blocks on a thread of its own, so that it neither takes a worker from events nor, if it
 /// isn't urgent, the processor. Work that has begun goes on when nobody waits for it any more.
 ///
@@ -27,10 +37,7 @@ pub async fn in_background<T: Send + 'static>(
 ) -> Result<T> {
     let (done, outcome) = oneshot::channel();
     let run = move || {
-        if urgency == Urgency::Low {
-            // Of this thread alone; where the system refuses it, the work is as urgent as any.
-            let _ = rustix::process::nice(NICER);
-        }
+        urgency.of_this_thread();
         let _ = done.send(work());
     };
     std::thread::Builder::new()

@@ -74,6 +74,8 @@ pub(crate) struct Effects {
     pub(crate) note: Note,
     /// What it tells of time to partitions of an internal topic.
     pub(crate) tale: Tale,
+    /// Events from so far in the future that they don't move time.
+    pub(crate) future: u64,
     /// Rows it gives a fate to, from the run's first on.
     pub(crate) rows: usize,
 }
@@ -164,6 +166,7 @@ impl Desk<'_> {
             parked: (Changes::new(parked::scope(scope)), Vec::new()),
             note: self.note,
             tale: Tale::default(),
+            future: 0,
             rows: 0,
         }
     }
@@ -369,7 +372,8 @@ impl Desk<'_> {
     fn observe(&self, effects: &mut Effects, pending: &Pending, row: usize) {
         effects.note.front = None;
         let limits = &self.deployment.manifest.time;
-        pending.observe(row, &mut effects.note, limits);
+        let is_future = pending.observe(row, &mut effects.note, limits);
+        effects.future += u64::from(is_future);
     }
 
     /// The topic that the event of a row was read from.

@@ -26,6 +26,7 @@ pub(crate) struct FunctionMetrics {
     skipped: Counters,
     dead_letters: Counters,
     cut_off: Counters,
+    future: Counters,
     timers: Counters,
     timer_dead_letters: Counters,
     errors: Counters,
@@ -46,6 +47,7 @@ pub(crate) struct Meter {
     skipped: Counter,
     dead_letters: Counter,
     cut_off: Counter,
+    future: Counter,
     timers: Counter,
     timer_dead_letters: Counter,
     restarts: Counter,
@@ -161,6 +163,10 @@ impl FunctionMetrics {
                 "cut_off",
                 "Offsets taken away before the function read them.",
             ),
+            future: counters(
+                "future_events",
+                "Events from so far in the future that they don't move time.",
+            ),
             timers: counters("timers", "Timers that had their turn."),
             timer_dead_letters: counters("timer_dead_letters", "Timers that became dead letters."),
             errors: counters("errors", "Failed tries, by kind."),
@@ -204,6 +210,7 @@ impl FunctionMetrics {
             skipped: counter(&self.skipped),
             dead_letters: counter(&self.dead_letters),
             cut_off: counter(&self.cut_off),
+            future: counter(&self.future),
             timers: counter(&self.timers),
             timer_dead_letters: counter(&self.timer_dead_letters),
             restarts: counter(&self.restarts),
@@ -233,6 +240,7 @@ impl FunctionMetrics {
             &self.skipped,
             &self.dead_letters,
             &self.cut_off,
+            &self.future,
             &self.timers,
             &self.timer_dead_letters,
             &self.restarts,
@@ -284,6 +292,13 @@ impl Meter {
     /// Counts what was taken away before it was read.
     pub(crate) fn cut_off(&self, missed: u64) {
         self.cut_off.inc_by(missed);
+    }
+
+    /// Counts events from too far in the future.
+    pub(crate) fn future(&self, events: u64) {
+        if events > 0 {
+            self.future.inc_by(events);
+        }
     }
 
     /// Counts a call.

@@ -111,13 +111,14 @@ impl Pending {
         moved.is_some_and(|(moved, _)| *moved != Moved::Event)
     }
 
-    /// Takes a row's times into account.
-    pub(crate) fn observe(&self, row: usize, note: &mut Note, limits: &Time) {
+    /// Takes a row's times into account. Whether it is from so far in the future that it moves nothing.
+    pub(crate) fn observe(&self, row: usize, note: &mut Note, limits: &Time) -> bool {
         let (time, received) = self.times(row);
         let input = self.input(row);
         match self.moved.get(row) {
             Some((moved, Some(reached))) => {
                 note.observe_moved(input, (*moved, *reached), received, limits.idle);
+                false
             }
             _ => note.observe(input, time, received, limits),
         }

@@ -4,7 +4,7 @@ use crate::fair::Fair;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemill_env::Clock;
+use tidemill_env::{Clock, Urgency};
 use tidemill_types::{Error, FunctionId, Result};
 use tokio::sync::oneshot;
 
@@ -33,11 +33,15 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` threads; 0 = as many as cores.
+    /// Starts `threads` threads; 0 = as many as cores. Those that aren't urgent are a replay's.
     ///
     /// # Errors
     /// When the machine refuses a thread.
-    pub(crate) fn start(threads: usize, clock: Clock) -> Result<Self> {
+    pub(crate) fn start(threads: usize, urgency: Urgency, clock: Clock) -> Result<Self> {
+        let name = match urgency {
+            Urgency::Normal => "functions",
+            Urgency::Low => "replay",
+        };
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, Into::into),
             several => several,
@@ -54,8 +58,11 @@ impl Pool {
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
             std::thread::Builder::new()
-                .name(format!("functions-{number}"))
-                .spawn(move || work(&shared))
+                .name(format!("{name}-{number}"))
+                .spawn(move || {
+                    urgency.of_this_thread();
+                    work(&shared);
+                })
                 .map_err(|wrong| {
                     Error::internal(format!("a thread for functions can't be started: {wrong}"))
                 })?;
@@ -141,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_run_and_a_panic_hurts_nobody_else() {
-        let pool = Pool::start(1, Clock::system()).expect("a thread");
+        let pool = Pool::start(1, Urgency::Normal, Clock::system()).expect("a thread");
         let of = FunctionId(1);
         assert_eq!(pool.run(of, 1, || 1 + 1).await, Some(2));
         let panics = || -> u32 { panic!("on purpose") };

@@ -216,7 +216,7 @@ impl Processor {
         metrics: &Metrics,
         faults: Faults,
     ) -> Result<Self> {
-        let pool = Pool::start(settings.threads, clock.clone())?;
+        let pool = Pool::start(settings.threads, Urgency::Normal, clock.clone())?;
         let instances =
             Instances::new(settings.memory_bytes, settings.idle, clock.clone(), metrics);
         let compiler = Compiler::new(sandbox.clone(), clock.clone(), settings.compile_time);

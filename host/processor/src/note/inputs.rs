@@ -115,19 +115,20 @@ fn micros(duration: Duration) -> i64 {
 }
 
 impl Note {
-    /// Takes an event's times into account. Whether it lies too far in the future is told by its
-    /// ingest time, not by the clock, so that a replay sees the same.
+    /// Takes an event's times into account. Whether it lies too far in the future, which is answered, is told by
+    /// its ingest time, not by the clock, so that a replay sees the same.
     pub(crate) fn observe(
         &mut self,
         input: usize,
         time: Timestamp,
         ingested: Timestamp,
         limits: &Time,
-    ) {
+    ) -> bool {
         let latest = ingested.micros().saturating_add(micros(limits.max_future));
         let time = Some(time).filter(|time| time.micros() <= latest);
         self.ingested = Some(ingested);
         self.reaches(input, time, ingested, (true, limits.idle));
+        time.is_none()
     }
 
     /// Takes into account what an internal topic says of the partitions that it is filled from; what of that lies

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Shutdown;
 use tidemill_types::{Error, ErrorKind, FunctionName, Result};
 
-/// Replays that may run at once: each takes memory and half of the cores.
+/// Replays that may run at once: each takes memory, and what live functions leave of the cores.
 const RUNNING: usize = 4;
 /// Replays of which is kept what they came to.
 const KEPT: usize = 64;

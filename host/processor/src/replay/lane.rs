@@ -17,7 +17,7 @@ use crate::task::{Slice, Start, Task, View};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use tidemill_env::metrics::Metrics;
-use tidemill_env::{Clock, Random, Shutdown};
+use tidemill_env::{Clock, Random, Shutdown, Urgency};
 use tidemill_log::{Log, Read, ReadLimit};
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, Error, Event, PartitionId, Result, Timestamp};
@@ -43,7 +43,7 @@ impl Run {
     ///
     /// # Errors
     /// When the folder can't be made or the machine refuses threads.
-    pub(crate) fn new(live: &Parts, folder: &Path, threads: usize) -> Result<Self> {
+    pub(crate) fn new(live: &Parts, folder: &Path) -> Result<Self> {
         let settings = tidemill_state::Settings {
             dir: folder.join("state"),
             memory_bytes: MEMORY,
@@ -59,7 +59,7 @@ impl Run {
             objects: live.objects.clone(),
             clock: Clock::manual(Timestamp::from_micros(0)),
             random: Random::seeded(0),
-            pool: Pool::start(threads, live.clock.clone())?,
+            pool: Pool::start(0, Urgency::Low, live.clock.clone())?,
             faults: Faults::default(),
             metrics: FunctionMetrics::new(&unseen, Arc::new(Named::new(1))),
             keeper: Arc::clone(&live.keeper),

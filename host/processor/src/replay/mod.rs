@@ -264,9 +264,7 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
 /// A run with a folder of its own.
 async fn run(inner: &Arc<Inner>) -> Result<Arc<Run>> {
     let folder = inner.settings.replay_dir.join(inner.parts.random.nonce());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let live = Arc::clone(&inner.parts);
-    // Half of the cores, so that live functions go on beside it.
-    let run = blocking(move || Run::new(&live, &folder, cores.div_ceil(2))).await?;
+    let run = blocking(move || Run::new(&live, &folder)).await?;
     Ok(Arc::new(run))
 }

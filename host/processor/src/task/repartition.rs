@@ -97,6 +97,7 @@ impl Task {
                     parked: Vec::new(),
                     position: self.position.clone(),
                     tale,
+                    future: 0,
                     rows: 0,
                     then: Then::Go,
                 });

@@ -24,6 +24,7 @@ impl Task {
             parked: Vec::new(),
             position: to,
             tale: Tale::default(),
+            future: 0,
             rows: 0,
             then: Then::Go,
         });

@@ -36,6 +36,8 @@ pub(super) struct Prepared {
     pub(super) position: Positions,
     /// What it tells of time.
     pub(super) tale: Tale,
+    /// Events of it from too far in the future.
+    pub(super) future: u64,
     /// Rows of the batch it gives a fate to.
     pub(super) rows: usize,
     /// What follows once it is committed.
@@ -140,6 +142,7 @@ impl Task {
             parked: order,
             position,
             tale: effects.tale,
+            future: effects.future,
             rows: effects.rows,
             then,
         })
@@ -172,6 +175,7 @@ impl Task {
                     sources.moved(self.partition(), times, &prepared.tale);
                 }
                 self.follow(timers);
+                self.meter.future(prepared.future);
                 let slice = self.committed(
                     &prepared.note,
                     prepared.position,

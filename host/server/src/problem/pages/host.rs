@@ -188,6 +188,13 @@ pub(super) const PAGES: &[Page] = &[
     ),
     // Those below stop a start, or a command, rather than a request.
     page_of(
+        502,
+        "strange-answer",
+        "answer not understood",
+        "A program that asked a host couldn't make sense of what it was answered.",
+        "See that both are of the same version, and that no proxy between them changes answers.",
+    ),
+    page_of(
         503,
         "directory-in-use",
         "directory in use",
