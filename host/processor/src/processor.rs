@@ -29,7 +29,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
-use tidemill_env::{Clock, Random};
+use tidemill_env::{Clock, Random, Urgency};
 use tidemill_log::{Draft, Log};
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, Error, FunctionName, Result, Timestamp};
