@@ -2,6 +2,7 @@
 
 use super::{Behind, Each, Failure, Marker, View, Write};
 use crate::keys::MARKER;
+use fjall::config::PartitioningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable};
 use std::io;
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 /// The keyspace's name: a new one for every layout and every change of its options, which are kept
 /// from its creation on.
-const KEYSPACE: &str = "state-1";
+const KEYSPACE: &str = "state-2";
 /// A flush of the memtable syncs while it holds the write lock; small ones keep that short.
 const MEMTABLE_BYTES: u64 = 8 << 20;
 /// The least allowed: what has to be replayed at the next open.
@@ -48,7 +49,13 @@ fn open_unguarded(dir: &Path) -> fjall::Result<Lsm> {
         }
     }
     let keyspace = database.keyspace(KEYSPACE, || {
-        KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES)
+        // What is flushed stays in memory whole. Below it the filter of a table may be as large as the cache: in
+        // one piece it would be read again for every key that isn't there.
+        let in_parts = || PartitioningPolicy::new([false, true]);
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(MEMTABLE_BYTES)
+            .filter_block_partitioning_policy(in_parts())
+            .index_block_partitioning_policy(in_parts())
     })?;
     Ok(Lsm { database, keyspace })
 }
