@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use tidemill_types::CommitSeq;
 
 /// A scope up to this size (and a quarter of the memory) is brought in as a whole at its first miss
-/// after a start: from then on the store behind isn't asked for it any more.
-const WHOLE_BYTES: u64 = 32 << 20;
+/// after a start: from then on the store behind isn't asked for it any more. It holds up that first event, so
+/// it is no more than can be read in some hundredths of a second.
+const WHOLE_BYTES: u64 = 4 << 20;
 
 /// What a load has to read, and what tells afterwards whether it may be taken in.
 pub(crate) struct Load {
