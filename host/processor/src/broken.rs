@@ -5,6 +5,10 @@
 use tidemill_env::Random;
 
 /// A promise that is broken.
+#[cfg_attr(
+    not(feature = "broken"),
+    expect(unreachable_pub, reason = "it is shown with the feature only")
+)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A transaction doesn't move the position.
