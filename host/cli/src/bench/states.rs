@@ -7,7 +7,7 @@ use super::ingest;
 use super::keyed::{self, Keys, Zipf};
 use super::reader::per_second;
 use super::sparse::{self, Sparse};
-use crate::demo;
+use crate::deploy::Package;
 use crate::failure::{Failure, Result};
 use crate::functions::lag;
 use crate::print;
@@ -19,6 +19,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const FUNCTION: &str = "bench-hoard";
+/// As much state as a host allows unless it is told otherwise.
+const MANIFEST: &str = "[limits]\nstate_bytes = \"64GiB\"\n";
 const PARTITIONS: u32 = 4;
 /// Bytes of the text that each key keeps; what is kept beside it is small.
 const TEXT: u64 = 1000;
@@ -50,7 +52,10 @@ pub(super) async fn measure(dir: &Path, time: Duration, sizes: Sizes) -> Result<
     let limit = format!("memory.limit={}B", sizes.limit);
     let host = Host::start_with(dir, &[&limit])?;
     create(&host).await?;
-    demo::deploy_built(&host.client, &built, &[FUNCTION]).await?;
+    let component = std::fs::read(&sparse::one(&built, FUNCTION)?.path)?;
+    Package::of(FUNCTION, component, MANIFEST.to_owned())
+        .deploy(&host.client, &[("start", "earliest")])
+        .await?;
     sparse::deploy(&host.client, &built, 1).await?;
     let keys = sizes.keys();
     print::note(&format!(
