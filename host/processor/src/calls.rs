@@ -1,8 +1,8 @@
 //! Calls to the outside that events make. A call is made once its event is durable, and its outcome is on
 //! record before the function sees it: the invocation that comes to a call without a record is given up,
 //! the call is made, one frame puts the outcome on record, and the event is handed over again. The record
-//! goes in the frame that gives the event its fate; what is left of others is swept. ARCHITECTURE.md, "Calls to the outside", says what a
-//! crash leaves.
+//! goes in the frame that gives the event its fate; what is left of others is swept. ARCHITECTURE.md,
+//! "Calls to the outside", says what a crash leaves.
 
 mod making;
 mod stored;

@@ -12,6 +12,7 @@ use crate::function::Standings;
 use crate::parked::{self, ParkedEvent};
 use crate::processor::Inner;
 use crate::record::{Role, reader};
+use crate::replay::blocking;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,13 +126,6 @@ async fn one(inner: &Inner, of: &Arc<Deployment>) -> Result<usize> {
         parts.commit_durably(Draft::new(), &changes).await?;
     }
     Ok(needed)
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| tidemill_types::Error::internal("looking for records of calls panicked"))?
 }
 
 /// Where a function's tasks of one partition number stand, by topic.

@@ -182,10 +182,9 @@ async fn who_waits_for_a_thread_or_for_what_its_key_is_to_bring_says_so() {
     host.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_the_disk_says_so() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let host = Host::open(dir.path()).await;
+/// A folder whose host ended while `f` tried an event again.
+async fn left_retrying(dir: &std::path::Path) {
+    let host = Host::open(dir).await;
     host.topic("in", 1, Format::Bytes).await;
     let retry = json!({"retry": {"attempts": 1000, "backoff": "50ms..50ms"}});
     host.deploy("f", manifest(retry)).await;
@@ -193,6 +192,12 @@ async fn who_waits_for_the_disk_says_so() {
     host.until("f", |report| report.status == FunctionStatus::Retrying)
         .await;
     host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_the_disk_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    left_retrying(dir.path()).await;
     let full = |settings: &mut tidemill_log::Settings| settings.reserve_bytes = ByteSize(1 << 60);
     let host = Host::open_with(dir.path(), full).await.expect("it opens");
     let report = host
@@ -209,14 +214,7 @@ async fn who_waits_for_the_disk_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_room_in_the_journal_says_so() {
     let dir = tempfile::tempdir().expect("a folder");
-    let host = Host::open(dir.path()).await;
-    host.topic("in", 1, Format::Bytes).await;
-    let retry = json!({"retry": {"attempts": 1000, "backoff": "50ms..50ms"}});
-    host.deploy("f", manifest(retry)).await;
-    host.send("in", 0, &[(None, "r")]).await;
-    host.until("f", |report| report.status == FunctionStatus::Retrying)
-        .await;
-    host.close().await;
+    left_retrying(dir.path()).await;
     let full = |settings: &mut tidemill_log::Settings| settings.journal_bytes = ByteSize(1);
     let host = Host::open_with(dir.path(), full).await.expect("it opens");
     let report = host
