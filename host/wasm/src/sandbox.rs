@@ -3,6 +3,7 @@
 mod artefact;
 mod cache;
 mod check;
+mod compiling;
 mod engine;
 mod guest;
 mod instance;
@@ -98,7 +99,7 @@ impl Sandbox {
         let component = match self.inner.cache.load(&digest, engine) {
             Some(component) => component,
             None => {
-                let component = wasmtime::component::Component::from_binary(engine, bytes)
+                let component = compiling::on_all_cores(engine, bytes)?
                     .map_err(|error| check::does_not_validate(&error))?;
                 self.inner.cache.store(&digest, &component);
                 component

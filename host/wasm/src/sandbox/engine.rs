@@ -133,8 +133,8 @@ fn config() -> Config {
         .epoch_interruption(true)
         .consume_fuel(false)
         .cranelift_opt_level(OptLevel::Speed)
-        // Whoever compiles does so on one thread of low priority, beside what runs.
-        .parallel_compilation(false)
+        // On the threads of whoever compiles, which are as urgent as that is: see `compiling`.
+        .parallel_compilation(true)
         .cranelift_nan_canonicalization(true)
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)
