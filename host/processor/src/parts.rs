@@ -56,7 +56,7 @@ impl Parts {
         match &self.aside {
             None => self.sequence(draft, sections).map(drop),
             Some(aside) => aside
-                .take(&self.state, &draft, sections)
+                .take(&self.state, draft, sections)
                 .map_err(|error| (error, None)),
         }
     }

@@ -230,6 +230,12 @@ impl PackedRows {
         self.payload.reserve(bytes);
     }
 
+    /// Takes all rows away and keeps the room they had.
+    pub fn clear(&mut self) {
+        self.heads.clear();
+        self.payload.clear();
+    }
+
     /// Appends an event by copying its parts.
     ///
     /// # Errors

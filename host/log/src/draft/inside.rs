@@ -2,6 +2,7 @@
 
 use super::{Advance, Draft};
 use bytes::Bytes;
+use std::ops::Range;
 use tidemill_types::{
     Batch, CommitSeq, Commits, IngestTimes, Offsets, PartitionId, ROW_HEAD_BYTES, Timestamp,
     TopicId,
@@ -13,9 +14,11 @@ impl Draft {
         &self.facts.advances
     }
 
-    /// Rows that are appended, by the order of appends and then by partition. They have no place yet:
-    /// offsets count from 0 in each batch, ingest time and commit are 0.
-    pub fn appended(&self) -> Vec<(PartitionId, Batch)> {
+    /// Rows that are appended, by the order of appends and then by partition; they share the draft's memory.
+    /// They have no place yet: offsets count from 0 in each batch, ingest time and commit are 0.
+    pub fn into_appended(self) -> Vec<(PartitionId, Batch)> {
+        let body = Bytes::from(self.body);
+        let part = |range: Range<usize>| (range.end <= body.len()).then(|| body.slice(range));
         let slices = self.facts.slices.iter();
         let batch = slices.filter_map(|slice| {
             let section = self.sections.get(slice.section as usize)?;
@@ -23,8 +26,8 @@ impl Draft {
             let first = payload.end + slice.first_row as usize * ROW_HEAD_BYTES;
             let heads = first..first + slice.rows as usize * ROW_HEAD_BYTES;
             let batch = Batch::new(
-                Bytes::copy_from_slice(self.body.get(heads)?),
-                Bytes::copy_from_slice(self.body.get(payload)?),
+                part(heads)?,
+                part(payload)?,
                 Offsets::From(0),
                 IngestTimes::Same(Timestamp::from_micros(0)),
                 Commits::Same(CommitSeq(0)),
@@ -61,7 +64,7 @@ mod tests {
                 .expect("it fits");
         }
         let shown: Vec<_> = draft
-            .appended()
+            .into_appended()
             .iter()
             .map(|(at, batch)| {
                 let values: Vec<_> = batch

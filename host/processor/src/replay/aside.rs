@@ -32,7 +32,7 @@ impl Aside {
     ///
     /// # Errors
     /// `Corrupt` when a section makes no sense.
-    pub(crate) fn take(&self, state: &Store, draft: &Draft, sections: &[&[u8]]) -> Result<()> {
+    pub(crate) fn take(&self, state: &Store, draft: Draft, sections: &[&[u8]]) -> Result<()> {
         self.apply(state, sections)?;
         let steps = draft.advances();
         let none = || Error::internal("a task's transaction without a step");
@@ -44,13 +44,15 @@ impl Aside {
         } else {
             step.to
         };
+        let (partition, at) = (step.partition, (step.topic, offset));
+        let note = noted.map(|step| step.note.clone()).unwrap_or_default();
         let frame = Frame {
-            at: (step.topic, offset),
-            rows: draft.appended(),
-            note: noted.map(|step| step.note.clone()).unwrap_or_default(),
+            at,
+            note,
+            rows: draft.into_appended(),
         };
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        frames.entry(step.partition).or_default().push(frame);
+        frames.entry(partition).or_default().push(frame);
         Ok(())
     }
 

@@ -217,7 +217,8 @@ impl Lane {
     }
 }
 
-fn gone() -> Error {
+/// What a panic of a replay comes to.
+pub(crate) fn gone() -> Error {
     Error::internal("a task of a replay panicked")
 }
 

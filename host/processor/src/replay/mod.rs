@@ -31,7 +31,7 @@ use crate::processor::{Inner, Processor};
 use diff::{Begin, Sides};
 use job::{Place, Progress};
 pub(crate) use lane::{Run, blocking};
-use outputs::{Emitting, collect, side_topic};
+use outputs::{Emitting, side_topic};
 use source::{Found, Span, spans};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
@@ -122,11 +122,13 @@ impl Processor {
         let (out, coming) = mpsc::channel(AHEAD);
         let (pass, mut passed) = mpsc::channel(1);
         let emitting = Emitting {
+            live: Arc::clone(&inner.parts),
             run,
             deployment,
             spans: ready.spans,
+            progress: ready.progress,
+            stop: ready.stop,
         };
-        let (live, control) = (Arc::clone(&inner.parts), (ready.progress, ready.stop));
         tokio::spawn(async move {
             let _place = ready.place;
             let forward = async {
@@ -136,7 +138,7 @@ impl Processor {
                     }
                 }
             };
-            let (done, ()) = futures::join!(emitting.stream(live, control, pass), forward);
+            let (done, ()) = futures::join!(emitting.stream(pass), forward);
             if let Err(error) = done {
                 // Who doesn't listen any more needs no error.
                 let _ = out.send(Err(error)).await;
@@ -209,20 +211,17 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
         ReplayMode::Into(topic) => {
             let deployment = found.deployment(&inner, replay.version).await?;
             let topic = side_topic(&live, &deployment, topic).await?;
-            let letters = deployment.dead_letters.name.to_string();
-            let run = run(&inner).await?;
+            let emitting = Emitting {
+                run: run(&inner).await?,
+                live,
+                deployment,
+                spans,
+                progress,
+                stop,
+            };
             Ok(Box::pin(async move {
                 let _place = place;
-                let (out, coming) = mpsc::channel(AHEAD);
-                let emitting = Emitting {
-                    run,
-                    deployment,
-                    spans,
-                };
-                let streaming = emitting.stream(Arc::clone(&live), (progress, stop), out);
-                let collecting = collect(&live, &topic, &letters, coming);
-                let (_, outcome) = futures::try_join!(streaming, collecting)?;
-                Ok(outcome)
+                emitting.into_topic(topic).await
             }))
         }
         ReplayMode::Stream => Err(Error::internal("a stream that nobody takes")),

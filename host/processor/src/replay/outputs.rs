@@ -1,8 +1,9 @@
 //! A replay for what it emits: handed on as it comes, or put into a topic.
 
+use super::aside::Frame;
 use super::diff::{LANES, emitted};
 use super::job::{Outcome, Progress};
-use super::lane::{Events, Lane, Run, cancelled};
+use super::lane::{Events, Lane, Run, cancelled, gone};
 use super::same::Emitted;
 use super::source::Span;
 use crate::deployment::Deployment;
@@ -12,12 +13,16 @@ use crate::parts::Parts;
 use futures::{StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tidemill_env::Shutdown;
-use tidemill_log::{Draft, Format, Topic, TopicSettings};
-use tidemill_types::{Error, ErrorKind, PackedRows, Result, TopicName};
+use tidemill_log::{Draft, Format, Ticket, Topic, TopicSettings};
+use tidemill_types::{Error, ErrorKind, PackedRows, Result, RowView, TopicName};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-/// Bytes of events of one transaction into a topic.
-const FRAME: usize = 4 << 20;
+/// Bytes of events of one transaction into a topic: each partition that is replayed has one in the making and
+/// one on its way to the disk.
+const FRAME: usize = 1 << 20;
+/// The header that says which topic an event of a replay is for.
+const FOR: &str = "tidemill-replay-of";
 
 /// What comes out of a stream.
 #[derive(Clone, Debug)]
@@ -32,9 +37,18 @@ pub enum Replayed {
 
 /// One version over spans.
 pub(crate) struct Emitting {
+    pub(crate) live: Arc<Parts>,
     pub(crate) run: Arc<Run>,
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) spans: Vec<Span>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) stop: Shutdown,
+}
+
+/// Takes what a partition's task emits.
+trait Sink: Send {
+    /// What some transactions emitted, in order.
+    fn take(&mut self, frames: &[Frame]) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl Emitting {
@@ -42,49 +56,199 @@ impl Emitting {
     ///
     /// # Errors
     /// `cancelled`, also when nobody takes it any more; what can't be read.
-    pub(crate) async fn stream(
-        self,
-        live: Arc<Parts>,
-        (progress, stop): (Arc<Progress>, Shutdown),
-        out: mpsc::Sender<Replayed>,
-    ) -> Result<()> {
-        let lanes = self.spans.iter().map(|span| {
-            let (span, out) = (span.clone(), out.clone());
-            let (this, live, progress, stop) = (&self, &live, &progress, &stop);
-            async move { this.lane(live, span, (progress, stop), &out).await }
+    pub(crate) async fn stream(self, out: mpsc::Sender<Replayed>) -> Result<()> {
+        let this = Arc::new(self);
+        let lanes = this.spans.iter().map(|span| {
+            let (this, span) = (Arc::clone(&this), span.clone());
+            let mut sink = Handed {
+                deployment: Arc::clone(&this.deployment),
+                out: out.clone(),
+            };
+            async move {
+                let Some(why) = this.lane(&span, &mut sink).await? else {
+                    return Ok(());
+                };
+                sink.hand(Replayed::Stopped(span.partition, why)).await
+            }
         });
-        let lanes: Vec<_> = lanes.collect();
-        let many = lanes.len().clamp(1, LANES);
-        let lanes = futures::stream::iter(lanes).buffer_unordered(many);
-        lanes.try_collect::<()>().await?;
+        side_by_side(lanes).await?;
         out.send(Replayed::Done).await.map_err(|_| cancelled())
     }
 
-    async fn lane(
-        &self,
-        live: &Parts,
-        span: Span,
-        (progress, stop): (&Progress, &Shutdown),
-        out: &mpsc::Sender<Replayed>,
-    ) -> Result<()> {
+    /// Runs it, and puts what it emits into a topic, each event with a header that says which topic it is for.
+    /// Dead letters stay away from it: they are counted by a comparison. The order of each partition is kept.
+    ///
+    /// # Errors
+    /// `cancelled`; what can't be read; as a commit.
+    pub(crate) async fn into_topic(self, topic: Arc<Topic>) -> Result<Outcome> {
+        let this = Arc::new(self);
+        let lanes = this.spans.iter().map(|span| {
+            let (this, span) = (Arc::clone(&this), span.clone());
+            let mut sink = Kept::new(&this, &topic);
+            async move {
+                let stopped = this.lane(&span, &mut sink).await?;
+                let emitted = sink.end().await?;
+                Ok((emitted, stopped.map(|why| (span.partition, why))))
+            }
+        });
+        let (emitted, stopped): (Vec<u64>, Vec<_>) = side_by_side(lanes).await?.into_iter().unzip();
+        Ok(Outcome::Into {
+            topic: topic.name.to_string(),
+            emitted: emitted.iter().sum(),
+            stopped: stopped.into_iter().flatten().collect(),
+        })
+    }
+
+    /// One partition; why the function stopped before its end, if it did.
+    async fn lane(&self, span: &Span, sink: &mut impl Sink) -> Result<Option<String>> {
         let begin = (span.from.clone(), Note::default());
-        let mut lane = Lane::new(&self.run, &self.deployment, span.partition, begin, stop);
-        let mut events = Events::new(&self.deployment, &span);
-        while let Some(read) = events.next(&live.log).await? {
+        let (run, deployment) = (&self.run, &self.deployment);
+        let mut lane = Lane::new(run, deployment, span.partition, begin, &self.stop);
+        let mut events = Events::new(&self.deployment, span);
+        while let Some(read) = events.next(&self.live.log).await? {
             let count = read.len() as u64;
             let (frames, stopped) = lane.feed(read).await?;
-            progress.done(count);
-            let all: Vec<Emitted> = frames
-                .iter()
-                .flat_map(|frame| emitted(&self.deployment, frame))
-                .collect();
-            if !all.is_empty() {
-                let events = Replayed::Events(all);
-                out.send(events).await.map_err(|_| cancelled())?;
+            self.progress.done(count);
+            sink.take(&frames).await?;
+            if stopped.is_some() {
+                return Ok(stopped);
             }
-            if let Some(why) = stopped {
-                let stopped = Replayed::Stopped(span.partition, why);
-                return out.send(stopped).await.map_err(|_| cancelled());
+        }
+        Ok(None)
+    }
+}
+
+/// Runs lanes as tasks of their own, a few at a time; they end with whoever waits for them.
+async fn side_by_side<T: Send + 'static>(
+    lanes: impl Iterator<Item = impl Future<Output = Result<T>> + Send + 'static>,
+) -> Result<Vec<T>> {
+    let lanes: Vec<_> = lanes.collect();
+    let many = lanes.len().clamp(1, LANES);
+    let lanes = futures::stream::iter(lanes).map(|lane| async move {
+        let mut task = Ends(tokio::spawn(lane));
+        (&mut task.0).await.unwrap_or_else(|_| Err(gone()))
+    });
+    lanes.buffer_unordered(many).try_collect().await
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Ends<T>(JoinHandle<T>);
+
+impl<T> Drop for Ends<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Hands events on.
+struct Handed {
+    deployment: Arc<Deployment>,
+    out: mpsc::Sender<Replayed>,
+}
+
+impl Handed {
+    async fn hand(&self, some: Replayed) -> Result<()> {
+        self.out.send(some).await.map_err(|_| cancelled())
+    }
+}
+
+impl Sink for Handed {
+    async fn take(&mut self, frames: &[Frame]) -> Result<()> {
+        let frames = frames.iter();
+        let all: Vec<Emitted> = frames
+            .flat_map(|frame| emitted(&self.deployment, frame))
+            .collect();
+        match all.is_empty() {
+            true => Ok(()),
+            false => self.hand(Replayed::Events(all)).await,
+        }
+    }
+}
+
+/// Puts events into a topic, a transaction at a time: one is gathered while the one before becomes durable.
+struct Kept {
+    live: Arc<Parts>,
+    deployment: Arc<Deployment>,
+    topic: Arc<Topic>,
+    rows: PackedRows,
+    partitions: Vec<u32>,
+    under_way: Option<Ticket>,
+    emitted: u64,
+}
+
+impl Kept {
+    fn new(emitting: &Emitting, topic: &Arc<Topic>) -> Self {
+        Self {
+            live: Arc::clone(&emitting.live),
+            deployment: Arc::clone(&emitting.deployment),
+            topic: Arc::clone(topic),
+            rows: PackedRows::default(),
+            partitions: Vec::new(),
+            under_way: None,
+            emitted: 0,
+        }
+    }
+
+    fn push(&mut self, output: &Topic, partition: u32, row: RowView<'_>) -> Result<()> {
+        let of = (FOR, output.name.as_str().as_bytes());
+        self.rows
+            .push(row.time, row.key, row.value, row.headers.chain([of]))?;
+        let count = self.topic.settings.partitions;
+        self.partitions
+            .push(partition_of(row.key, partition, count));
+        self.emitted += 1;
+        Ok(())
+    }
+
+    async fn put(&mut self) -> Result<()> {
+        self.settle().await?;
+        let mut draft = Draft::new();
+        draft.append(self.topic.id, &self.rows, &self.partitions)?;
+        self.rows.clear();
+        self.partitions.clear();
+        loop {
+            draft = match self.live.log.commit(draft) {
+                Ok(ticket) => {
+                    self.under_way = Some(ticket);
+                    return Ok(());
+                }
+                Err((error, draft)) if error.kind == ErrorKind::Busy => draft,
+                Err((error, _)) => return Err(error),
+            };
+            self.live.log.room().await;
+        }
+    }
+
+    async fn settle(&mut self) -> Result<()> {
+        match self.under_way.take() {
+            Some(ticket) => ticket.durable().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Puts what is left; how many events there were.
+    async fn end(mut self) -> Result<u64> {
+        if !self.rows.is_empty() {
+            self.put().await?;
+        }
+        self.settle().await?;
+        Ok(self.emitted)
+    }
+}
+
+impl Sink for Kept {
+    async fn take(&mut self, frames: &[Frame]) -> Result<()> {
+        let deployment = Arc::clone(&self.deployment);
+        for (at, batch) in frames.iter().flat_map(|frame| &frame.rows) {
+            let mut outputs = deployment.outputs.iter();
+            let Some(output) = outputs.find(|output| output.id == at.topic) else {
+                continue;
+            };
+            for event in batch.iter() {
+                self.push(output, at.partition, event.row)?;
+                if self.rows.payload.len() > FRAME {
+                    self.put().await?;
+                }
             }
         }
         Ok(())
@@ -124,76 +288,4 @@ pub(crate) async fn side_topic(
         ..TopicSettings::default()
     };
     live.topic(&name, settings).await
-}
-
-/// Puts what comes into a topic, each event with a header that says which topic it is for. Dead letters
-/// stay away from it: they are counted by a comparison.
-///
-/// # Errors
-/// As a commit.
-pub(crate) async fn collect(
-    live: &Parts,
-    topic: &Topic,
-    dead_letters: &str,
-    mut coming: mpsc::Receiver<Replayed>,
-) -> Result<Outcome> {
-    let (mut total, mut stopped) = (0, Vec::new());
-    let mut gathered = (PackedRows::default(), Vec::new());
-    loop {
-        match coming.recv().await {
-            Some(Replayed::Events(events)) => {
-                for event in events.iter().filter(|event| event.topic != dead_letters) {
-                    push(topic, event, &mut gathered)?;
-                    total += 1;
-                    if gathered.0.payload.len() > FRAME {
-                        put(live, topic, &mut gathered).await?;
-                    }
-                }
-            }
-            Some(Replayed::Stopped(partition, why)) => stopped.push((partition, why)),
-            Some(Replayed::Done) => break,
-            None => return Err(cancelled()),
-        }
-    }
-    put(live, topic, &mut gathered).await?;
-    Ok(Outcome::Into {
-        topic: topic.name.to_string(),
-        emitted: total,
-        stopped,
-    })
-}
-
-fn push(topic: &Topic, event: &Emitted, rows: &mut (PackedRows, Vec<u32>)) -> Result<()> {
-    let of = ("tidemill-replay-of", event.topic.as_bytes());
-    let headers = event
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), &value[..]));
-    rows.0.push(
-        event.time,
-        event.key.as_deref(),
-        event.value.as_deref(),
-        headers.chain([of]),
-    )?;
-    let count = topic.settings.partitions;
-    rows.1
-        .push(partition_of(event.key.as_deref(), event.partition, count));
-    Ok(())
-}
-
-async fn put(live: &Parts, topic: &Topic, rows: &mut (PackedRows, Vec<u32>)) -> Result<()> {
-    let (rows, partitions) = std::mem::take(rows);
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let mut draft = Draft::new();
-    draft.append(topic.id, &rows, &partitions)?;
-    loop {
-        draft = match live.log.commit(draft) {
-            Ok(ticket) => return ticket.durable().await,
-            Err((error, draft)) if error.kind == ErrorKind::Busy => draft,
-            Err((error, _)) => return Err(error),
-        };
-        live.log.room().await;
-    }
 }
