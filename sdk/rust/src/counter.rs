@@ -25,12 +25,15 @@ use serde::de::DeserializeOwned;
 /// assert_eq!(t.output::<i64>("tenths").iter().map(|event| event.value).collect::<Vec<_>>(), [10, 20]);
 /// # }
 /// ```
-pub struct Counter<'a>(State<'a, i64>);
+pub struct Counter<'a> {
+    running: &'a Running<'a>,
+    slot: u16,
+}
 
 impl<'a> Counter<'a> {
     #[doc(hidden)]
     pub fn new(running: &'a Running<'a>, slot: u16) -> Self {
-        Self(State::new(running, slot))
+        Self { running, slot }
     }
 
     /// The count; 0 when nothing was counted.
@@ -38,7 +41,8 @@ impl<'a> Counter<'a> {
     /// # Errors
     /// As [`State::get`].
     pub fn get(&self) -> Result<i64> {
-        Ok(self.0.get()?.map_or(0, |count| *count))
+        let cell = self.running.cell(self.slot)?;
+        self.running.overlay().count(cell)
     }
 
     /// Counts up, or down by a negative number; gives the new count.
@@ -46,10 +50,12 @@ impl<'a> Counter<'a> {
     /// # Errors
     /// As [`State::get`]. The event becomes a dead letter where the count would leave the 64 bits it has.
     pub fn add(&self, by: i64) -> Result<i64> {
-        let count = self.get()?.checked_add(by).ok_or_else(|| {
+        let cell = self.running.cell(self.slot)?;
+        let mut overlay = self.running.overlay();
+        let count = overlay.count(cell)?.checked_add(by).ok_or_else(|| {
             Error::dead_letter(format!("a counter can't take {by} more: it has 64 bits"))
         })?;
-        self.0.set(count)?;
+        overlay.set_count(cell, self.running.index()?, count)?;
         Ok(count)
     }
 
@@ -58,7 +64,10 @@ impl<'a> Counter<'a> {
     /// # Errors
     /// As [`State::clear`].
     pub fn clear(&self) -> Result<()> {
-        self.0.clear()
+        let cell = self.running.cell(self.slot)?;
+        self.running
+            .overlay()
+            .put(cell, self.running.index()?, None::<std::rc::Rc<i64>>)
     }
 }
 

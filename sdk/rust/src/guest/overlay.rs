@@ -58,10 +58,19 @@ enum Content {
     Unread,
     Absent,
     Value(Rc<dyn SlotValue>),
+    Count(Count),
     /// Written down, to be read again when asked for.
     Written(Rc<[u8]>),
     /// The author's code is changing it right now.
     Taken,
+}
+
+/// What a counter holds: nothing has to be made or parsed to count on.
+#[derive(Clone, Copy)]
+struct Count {
+    now: i64,
+    /// What came with the batch; `None`: something else than a number.
+    stored: Option<i64>,
 }
 
 struct Before {
@@ -151,6 +160,7 @@ impl Overlay {
                     Some(Content::Written(written.into()))
                 }
                 Content::Value(_) if !replaces => None,
+                Content::Count(_) if cell.changed_by.is_none() => Some(Content::Unread),
                 other => Some(other.clone()),
             };
             cell.before = Some(Before {
@@ -180,6 +190,39 @@ impl View<'_> {
             Content::Taken => Err(busy()),
             _ => Ok(None),
         }
+    }
+
+    /// What a counter holds.
+    pub(crate) fn count(&mut self, index: usize) -> Result<i64> {
+        if self.is_expired(index)? {
+            return Ok(0);
+        }
+        let count = match self.cell(index)?.content {
+            Content::Count(count) => return Ok(count.now),
+            Content::Unread => self.stored_count(index).map_err(unreadable::<i64>)?,
+            Content::Absent => return Ok(0),
+            Content::Value(_) | Content::Written(_) | Content::Taken => return Err(two_types()),
+        };
+        let (now, stored) = (count, Some(count));
+        self.cell(index)?.content = Content::Count(Count { now, stored });
+        Ok(now)
+    }
+
+    /// Puts another count in its place.
+    pub(crate) fn set_count(&mut self, index: usize, event: u32, now: i64) -> Result<()> {
+        let stored = match self.cell(index)?.content {
+            Content::Count(count) => count.stored,
+            _ => self.stored_count(index).ok(),
+        };
+        self.overlay.savepoint(index, event, true)?;
+        self.renew(index)?;
+        self.cell(index)?.content = Content::Count(Count { now, stored });
+        Ok(())
+    }
+
+    /// The count that came with the batch.
+    fn stored_count(&self, index: usize) -> Result<i64, String> {
+        self.batch.state(index).map_or(Ok(0), read_json)
     }
 
     /// Puts another value, or none, in its place.
@@ -259,12 +302,10 @@ impl View<'_> {
         };
         let content = match bytes {
             None => Content::Absent,
-            Some(bytes) => Content::Value(Rc::new(read_json::<T>(bytes).map_err(|why| {
-                Error::retry(format!(
-                    "the stored state doesn't read as {}: {why}",
-                    std::any::type_name::<T>()
-                ))
-            })?)),
+            Some(bytes) => {
+                let value = read_json::<T>(bytes).map_err(unreadable::<T>)?;
+                Content::Value(Rc::new(value))
+            }
         };
         self.cell(index)?.content = content;
         Ok(())
@@ -293,16 +334,20 @@ fn tell_cell(
         )
     };
     match content {
-        Content::Value(value) if slots[usize::from(slot)].kind == "counter" => {
-            let mut written = Vec::new();
-            value.append(&mut written).map_err(unwritable)?;
-            match added(batch, index, usize::from(slot), &written) {
+        // Only by how much it differs is written, so that counts add up; but one that expires begins anew.
+        Content::Count(Count { now, stored }) => {
+            let lasts = batch.ttl(usize::from(slot)).is_none();
+            let by = stored.and_then(|stored| now.checked_sub(stored));
+            match by.filter(|_| lasts) {
                 Some(by) => {
                     let by = by.to_le_bytes();
                     answer.change(event, &Change::Add { slot, by });
                     Ok(())
                 }
-                None => put_as_it_is(answer, event, slot, &written),
+                None => {
+                    let set = answer.set(event, slot, |out| append_json(now, out));
+                    set.map_err(unwritable)
+                }
             }
         }
         Content::Value(value) => {
@@ -324,22 +369,18 @@ fn put_as_it_is(answer: &mut Answer, event: u32, slot: u16, bytes: &[u8]) -> Res
     })
 }
 
-/// By how much a counter's new value differs from the stored one: only that is written, so that counts
-/// add up. `None`: it is one that begins anew when it expires.
-fn added(batch: &BatchView<'_>, index: usize, slot: usize, value: &[u8]) -> Option<i64> {
-    if batch.ttl(slot).is_some() {
-        return None;
-    }
-    let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
-    let before = batch.state(index).map_or(Some(0), read)?;
-    read(value)?.checked_sub(before)
+fn unreadable<T>(why: String) -> Error {
+    let wanted = std::any::type_name::<T>();
+    Error::retry(format!("the stored state doesn't read as {wanted}: {why}"))
 }
 
 fn typed<T: 'static>(value: Rc<dyn SlotValue>) -> Result<Rc<T>> {
     let value: Rc<dyn Any> = value;
-    value
-        .downcast()
-        .map_err(|_| Error::retry("a slot is used with two types"))
+    value.downcast().map_err(|_| two_types())
+}
+
+fn two_types() -> Error {
+    Error::retry("a slot is used with two types")
 }
 
 fn busy() -> Error {
