@@ -10,12 +10,13 @@ use crate::pending::Pending;
 use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Growth;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
 use tidemill_state::{Changes, Scope};
 use tidemill_types::{
-    ErrorKind, PackedRows, ROW_HEAD_BYTES, Result, Timestamp, limits, partition_of_key,
+    Error, ErrorKind, PackedRows, ROW_HEAD_BYTES, Result, Timestamp, limits, partition_of_key,
 };
 use tidemill_wasm::{Command, Commands, Emit, Outcome, Volume};
 
@@ -183,8 +184,26 @@ impl Desk<'_> {
         {
             return Err(Refusal::Nonsense(wrong));
         }
+        // Nearly always everything can be accepted; what can't is looked for only once something is found.
+        if run.refused.is_empty()
+            && let Ok(Some(effects)) = self.accepted(pending, run, commands, None)
+        {
+            return Ok(effects);
+        }
         let refused = self.refused(pending, run, commands);
         apart(run, commands, &refused)?;
+        let effects = self.accepted(pending, run, commands, Some(&refused))?;
+        effects.ok_or_else(|| Refusal::Fault(Error::internal("a refusal that was known")))
+    }
+
+    /// The effects of what isn't refused; without knowing what is, `None` at the first that has to be.
+    fn accepted(
+        &self,
+        pending: &Pending,
+        run: &Run<'_>,
+        commands: &Commands<'_>,
+        refused: Option<&BTreeMap<usize, String>>,
+    ) -> Result<Option<Effects>, Refusal> {
         let mut effects = self.empty();
         effects.expect(&commands.volume());
         effects.sizes.extend_from_slice(run.sizes);
@@ -193,13 +212,22 @@ impl Desk<'_> {
         if pending.timers_of().is_some() {
             self.had_their_turn(&mut effects, pending, run.rows.start..end);
         }
+        let mut timers = run.timers;
         for (event, command) in commands.iter() {
-            let row = run.sent[event];
-            if refused.contains_key(&event) {
-                continue;
+            match refused {
+                Some(refused) if refused.contains_key(&event) => continue,
+                Some(_) => {}
+                None => {
+                    if self
+                        .unacceptable(pending, run, (event, &command), &mut timers)
+                        .is_some()
+                    {
+                        return Ok(None);
+                    }
+                }
             }
             match command {
-                Command::Emit(emit) => self.emit(&mut effects, pending, row, &emit)?,
+                Command::Emit(emit) => self.emit(&mut effects, pending, run.sent[event], &emit)?,
                 kept => {
                     self.keep(&mut effects, pending, (run, event), kept)?;
                     effects.owners.push(event);
@@ -211,7 +239,8 @@ impl Desk<'_> {
             match sent.next_if(|(_, sent)| **sent == row) {
                 None => self.left_out(&mut effects, pending, row),
                 Some((event, _)) => {
-                    let (outcome, reason) = match refused.get(&event) {
+                    let refused = refused.and_then(|refused| refused.get(&event));
+                    let (outcome, reason) = match refused {
                         Some(why) => (Outcome::DeadLetter, why.as_str()),
                         None => told(commands, event),
                     };
@@ -220,13 +249,16 @@ impl Desk<'_> {
                     } else {
                         1
                     };
-                    let reason = run.mask.text(reason);
+                    let reason = match reason {
+                        "" => Cow::Borrowed(reason),
+                        reason => run.mask.text(reason),
+                    };
                     self.fate(&mut effects, pending, row, (outcome, &reason, attempts))?;
                 }
             }
         }
         effects.rows = end - run.rows.start;
-        Ok(effects)
+        Ok(Some(effects))
     }
 
     /// The effects of rows that are none of the function's now: they lack a key, or theirs is parked.
@@ -275,22 +307,32 @@ impl Desk<'_> {
         let mut refused = run.refused.clone();
         let mut timers = run.timers;
         for (event, command) in commands.iter() {
-            let why = match command {
-                Command::Emit(emit) => {
-                    let topic = self.deployment.outputs.get(usize::from(emit.output));
-                    topic.and_then(|topic| unacceptable(topic, &emit))
-                }
-                kept => {
-                    timers += usize::from(matches!(kept, Command::SetTimer { .. }));
-                    let key = pending.key(run.sent[event]).unwrap_or_default();
-                    self.unkeepable(key, &kept, timers)
-                }
-            };
-            if let Some(why) = why {
+            if let Some(why) = self.unacceptable(pending, run, (event, &command), &mut timers) {
                 refused.entry(event).or_insert(why);
             }
         }
         refused
+    }
+
+    /// Why what an event wants can't be accepted; `timers` are set before it.
+    fn unacceptable(
+        &self,
+        pending: &Pending,
+        run: &Run<'_>,
+        (event, command): (usize, &Command<'_>),
+        timers: &mut usize,
+    ) -> Option<String> {
+        match command {
+            Command::Emit(emit) => {
+                let topic = self.deployment.outputs.get(usize::from(emit.output));
+                topic.and_then(|topic| unacceptable(topic, emit))
+            }
+            kept => {
+                *timers += usize::from(matches!(kept, Command::SetTimer { .. }));
+                let key = || pending.key(run.sent[event]).unwrap_or_default();
+                self.unkeepable(key, kept, *timers)
+            }
+        }
     }
 
     fn emit(

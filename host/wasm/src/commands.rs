@@ -194,8 +194,7 @@ impl<'a> Commands<'a> {
 
     /// How many events it emits.
     pub fn emits(&self) -> usize {
-        let is_emit = |head: &&[u8; head::BYTES]| CommandHead::read(head).op() == Some(Op::Emit);
-        self.heads.iter().filter(is_emit).count()
+        self.volume.emits
     }
 
     /// All commands with the event they belong to, by event in order. State commands: at most one per

@@ -144,9 +144,9 @@ impl Desk<'_> {
     }
 
     /// Why a change can't be kept; `timers` would be set with it.
-    pub(super) fn unkeepable(
+    pub(super) fn unkeepable<'k>(
         &self,
-        key: &[u8],
+        key: impl Fn() -> &'k [u8],
         command: &Command<'_>,
         timers: usize,
     ) -> Option<String> {
@@ -159,16 +159,16 @@ impl Desk<'_> {
         let most = self.deployment.manifest.limits.state_value_bytes;
         let (what, why) = match command {
             Command::Set { slot, value } => {
-                let why = too_large(key, None, value, most)?;
+                let why = too_large(key(), None, value, most)?;
                 (of(*slot), why)
             }
             Command::Put { slot, entry, value } => {
-                let why = too_large(key, Some(entry), value, most)?;
+                let why = too_large(key(), Some(entry), value, most)?;
                 (of(*slot), why)
             }
             Command::SetTimer { tag, payload, .. } => {
                 let payload = payload.unwrap_or_default();
-                let why = too_large(key, Some(tag), payload, most).or_else(|| {
+                let why = too_large(key(), Some(tag), payload, most).or_else(|| {
                     let (most, name) = (limits::TIMERS, "TIMERS");
                     (timers > most).then(|| {
                         format!("one more would pass {name} ({most} timers on one partition)")

@@ -106,8 +106,9 @@ impl Guest {
         (time, parked): (Clocks<'_>, &Parked),
     ) -> usize {
         let all = rows.len();
+        let (is_read, parks) = (pending.is_read(), !parked.is_empty());
         let waits = |row: usize| {
-            pending.is_read() && (parked.holds(pending.key(row)) || pending.is_mark(row))
+            is_read && (parks && parked.holds(pending.key(row)) || pending.is_mark(row))
         };
         self.sent.clear();
         self.keys.clear();
