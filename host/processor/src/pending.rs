@@ -291,7 +291,8 @@ impl Pending {
 
     /// The key of event `row`.
     pub(crate) fn key(&self, row: usize) -> Option<&[u8]> {
-        self.raw(row).row.key
+        let (batch, row) = self.rows[row];
+        self.batches[batch as usize].key(row as usize)
     }
 
     /// Event time and ingest time of event `row`.

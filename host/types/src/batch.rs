@@ -133,6 +133,12 @@ impl Batch {
         Timestamp::from_micros(self.head(row).time)
     }
 
+    /// Key of event `row`; `None` = null.
+    #[inline]
+    pub fn key(&self, row: usize) -> Option<&[u8]> {
+        self.head(row).key(&self.payload)
+    }
+
     /// Event `row`.
     #[inline]
     pub fn get(&self, row: usize) -> Event<'_> {

@@ -105,6 +105,17 @@ impl RowHead {
         self.key_len as usize + self.value_len as usize + self.headers_len as usize
     }
 
+    /// The key that it says within a payload.
+    ///
+    /// # Panics
+    /// As [`RowView::new`].
+    #[inline]
+    pub fn key(self, payload: &[u8]) -> Option<&[u8]> {
+        let at = self.key_at as usize;
+        let has_key = self.flags.has(RowFlags::KEY);
+        has_key.then(|| &payload[at..at + self.key_len as usize])
+    }
+
     /// Whether everything it points to lies inside a payload of this length, its flags are known,
     /// a tombstone has no value and a null key no length.
     #[inline]
@@ -141,10 +152,7 @@ impl<'a> RowView<'a> {
         let slice = |at: u32, len: u32| &payload[at as usize..at as usize + len as usize];
         Self {
             time: Timestamp::from_micros(head.time),
-            key: head
-                .flags
-                .has(RowFlags::KEY)
-                .then(|| slice(head.key_at, head.key_len)),
+            key: head.key(payload),
             value: (!head.flags.has(RowFlags::TOMBSTONE))
                 .then(|| slice(head.value_at, head.value_len)),
             headers: Headers(slice(head.value_at + head.value_len, head.headers_len)),

@@ -169,6 +169,7 @@ impl<'a> Commands<'a> {
     ///
     /// # Panics
     /// When `event` is not a processed one.
+    #[inline]
     pub fn outcome(&self, event: usize) -> Outcome {
         match self.outcomes[event] {
             0 => Outcome::Filtered,
@@ -199,6 +200,7 @@ impl<'a> Commands<'a> {
 
     /// All commands with the event they belong to, by event in order. State commands: at most one per
     /// key and slot, tagged with the last event that touched it.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, Command<'a>)> {
         let payload = self.payload;
         self.heads.iter().filter_map(move |head| {

@@ -56,7 +56,8 @@ impl Desk<'_> {
                         "slot {name:?} holds no number that {by} can be added to"
                     )));
                 };
-                let (stamp, sum) = (stamp(slot.clock), sum.to_string());
+                let mut digits = itoa::Buffer::new();
+                let (stamp, sum) = (stamp(slot.clock), digits.format(sum));
                 let value = [stamp.as_bytes(), sum.as_bytes()];
                 changes.push_set(slot.number, &[key], &value);
                 effects.grows(place(at), stored_size(key, &value));

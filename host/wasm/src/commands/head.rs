@@ -47,6 +47,7 @@ pub(super) struct CommandHead {
 }
 
 impl CommandHead {
+    #[inline]
     pub(super) fn read(bytes: &[u8; BYTES]) -> Self {
         let field = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -66,6 +67,7 @@ impl CommandHead {
     }
 
     /// `None` when there is no such operation.
+    #[inline]
     pub(super) fn op(&self) -> Option<Op> {
         match self.op {
             1 => Some(Op::Emit),
@@ -83,6 +85,7 @@ impl CommandHead {
     }
 
     /// Where its bytes end in the payload.
+    #[inline]
     pub(super) fn end(&self) -> u64 {
         [self.at, self.key_len, self.value_len, self.headers_len]
             .into_iter()
@@ -91,16 +94,19 @@ impl CommandHead {
     }
 
     /// The key's bytes.
+    #[inline]
     pub(super) fn key<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         self.parts(payload).0
     }
 
     /// The value as a number; `None` when it isn't one.
+    #[inline]
     pub(super) fn number(&self, payload: &[u8]) -> Option<i64> {
         self.value(payload).try_into().ok().map(i64::from_le_bytes)
     }
 
     /// The time that a timer's port stands for.
+    #[inline]
     pub(super) fn clock(&self) -> Option<Clock> {
         match self.port {
             0 => Some(Clock::Event),
@@ -110,6 +116,7 @@ impl CommandHead {
     }
 
     /// The value's bytes. The head has been checked against this payload, here and below.
+    #[inline]
     pub(super) fn value<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         self.parts(payload).1
     }
@@ -120,11 +127,13 @@ impl CommandHead {
     }
 
     /// The header bytes.
+    #[inline]
     pub(super) fn headers<'a>(&self, payload: &'a [u8]) -> Headers<'a> {
         Headers(self.parts(payload).2)
     }
 
     /// The event it emits.
+    #[inline]
     pub(super) fn emit<'a>(&self, payload: &'a [u8]) -> Emit<'a> {
         let (key, value, headers) = self.parts(payload);
         Emit {
@@ -136,6 +145,7 @@ impl CommandHead {
         }
     }
 
+    #[inline]
     fn parts<'a>(&self, payload: &'a [u8]) -> (&'a [u8], &'a [u8], &'a [u8]) {
         let rest = &payload[self.at as usize..];
         let (key, rest) = rest.split_at(self.key_len as usize);
