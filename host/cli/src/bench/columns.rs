@@ -169,6 +169,7 @@ const INSTANCES: Columns = &[
     ("visible_p99_us", "p99 µs", Look::Whole),
 ];
 const REPLAY: Columns = &[
+    ("function", "function", Look::Text),
     ("what", "what", Look::Text),
     ("events", "events", Look::Whole),
     ("events_per_second", "events/s", Look::Whole),

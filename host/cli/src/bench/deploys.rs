@@ -2,7 +2,7 @@
 //! compiling; what an instance costs that has to be made; replay against the function by itself.
 
 use super::connection::{Connection, post};
-use super::functions::{act, guests, one};
+use super::functions::{act, guests, one, with_flights};
 use super::host::Host;
 use super::latency::next;
 use super::load::Times;
@@ -10,7 +10,7 @@ use super::reader::{figure, per_second};
 use super::sparse::{self, Sparse};
 use super::{events, ingest, snapshots};
 use crate::build::Built;
-use crate::demo;
+use crate::demo::{self, FUNCTIONS};
 use crate::deploy::Package;
 use crate::failure::{Failure, Result};
 use crate::print;
@@ -22,8 +22,9 @@ use std::time::Duration;
 
 /// What is deployed over and over: the smallest of the bench's functions with state and an output.
 const SMALL: &str = "bench-keys";
-/// What is replayed: it parses, keeps and says.
-const REPLAYED: &str = "bench-count";
+/// What is replayed: one that parses, keeps and says as little as can be, and one with some work of its own.
+const COUNTING: &str = "bench-count";
+const PARSING: &str = FUNCTIONS[0];
 const INPUT: &str = "deploys";
 const SIZE: u32 = 200;
 /// Deployments of each kind at most.
@@ -148,25 +149,40 @@ async fn answers(dir: &Path, time: Duration, built: &[Built], functions: u32) ->
     Ok(row)
 }
 
-/// A function over events that lie ready, and the same in replays.
+/// Functions over events that lie ready, and the same in replays.
 async fn replays(dir: &Path, time: Duration, built: &[Built]) -> Result<Vec<Value>> {
-    std::fs::create_dir(dir)?;
-    let host = Host::start(dir)?;
+    let counting = dir.join("counting");
+    std::fs::create_dir_all(&counting)?;
+    let host = Host::start(&counting)?;
     ingest::create_topic(&host.client).await?;
-    demo::deploy_built(&host.client, built, &[REPLAYED]).await?;
-    act(&host.client, REPLAYED, "pause").await?;
+    demo::deploy_built(&host.client, built, &[COUNTING]).await?;
+    act(&host.client, COUNTING, "pause").await?;
     ingest::fill(&host, time / 2, SIZE).await?;
-    let run = one(&host, REPLAYED, time * PATIENCE).await?;
+    let mut rows = replays_of(&host, COUNTING, time).await?;
+    drop(host);
+    let parsing = dir.join("parsing");
+    std::fs::create_dir(&parsing)?;
+    let host = with_flights(&parsing, time / 2, &[PARSING]).await?;
+    rows.extend(replays_of(&host, PARSING, time).await?);
+    Ok(rows)
+}
+
+async fn replays_of(host: &Host, function: &str, time: Duration) -> Result<Vec<Value>> {
+    let run = one(host, function, time * PATIENCE).await?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let events = run["events"].as_u64().unwrap_or(0);
-    let inside = seconds_inside(&host.metrics().await?, REPLAYED);
+    let inside = seconds_inside(&host.metrics().await?, function);
     let alone = per_second(events, inside) * f64::from(u32::try_from(cores).unwrap_or(1));
     let mut rows = vec![json!({
-        "what": "in the sandbox alone, on all cores", "events": events, "events_per_second": alone,
+        "function": function, "what": "in the sandbox alone, on all cores", "events": events,
+        "events_per_second": alone,
     })];
     let mut add = |what: &str, rate: f64, more: Value| {
         let percent = rate / alone.max(1.0) * 100.0;
-        rows.push(json!({"what": what, "events": events, "events_per_second": rate, "of_alone_percent": percent, "equal": more}));
+        rows.push(json!({
+            "function": function, "what": what, "events": events, "events_per_second": rate,
+            "of_alone_percent": percent, "equal": more,
+        }));
     };
     add(
         "live, what lay ready",
@@ -177,7 +193,7 @@ async fn replays(dir: &Path, time: Duration, built: &[Built]) -> Result<Vec<Valu
         ("replay, into a topic", json!({"into": "replayed"})),
         ("replay, verified", json!({"verify": true})),
     ] {
-        let (seconds, report) = replay(&host, &asked, time * PATIENCE).await?;
+        let (seconds, report) = replay(host, function, &asked, time * PATIENCE).await?;
         let rate = per_second(report["events"].as_u64().unwrap_or(0), seconds);
         add(what, rate, report["result"]["equal"].clone());
     }
@@ -185,8 +201,13 @@ async fn replays(dir: &Path, time: Duration, built: &[Built]) -> Result<Vec<Valu
 }
 
 /// Runs a replay to its end.
-async fn replay(host: &Host, asked: &Value, patience: Duration) -> Result<(f64, Value)> {
-    let path = ["v1", "functions", REPLAYED, "replay"];
+async fn replay(
+    host: &Host,
+    function: &str,
+    asked: &Value,
+    patience: Duration,
+) -> Result<(f64, Value)> {
+    let path = ["v1", "functions", function, "replay"];
     let watch = Stopwatch::start();
     let request = host.client.request(Method::POST, &path, &[]);
     let mut report = host.client.json(request.json(asked)).await?;

@@ -66,8 +66,18 @@ async fn plain(dir: &Path, time: Duration, size: u32) -> Result<Vec<Value>> {
 /// The demo's functions, in the order of the stream.
 async fn flights(dir: &Path, time: Duration) -> Result<Vec<Value>> {
     std::fs::create_dir(dir)?;
-    let host = deployed(dir, &FUNCTIONS).await?;
+    let host = with_flights(dir, time, &FUNCTIONS).await?;
+    let mut rows = Vec::new();
     for name in FUNCTIONS {
+        rows.push(one(&host, name, time * PATIENCE).await?);
+    }
+    Ok(rows)
+}
+
+/// A host with some of the demo's functions, each paused, and raw flights that lie ready.
+pub(super) async fn with_flights(dir: &Path, time: Duration, names: &[&str]) -> Result<Host> {
+    let host = deployed(dir, names).await?;
+    for name in names {
         act(&host.client, name, "pause").await?;
     }
     let january = demo::functions_dir()?.join("data/flights-2013-01.csv.gz");
@@ -82,11 +92,7 @@ async fn flights(dir: &Path, time: Duration) -> Result<Vec<Value>> {
         produce::file(&host.client, &january, &order).await?;
         rounds += 1;
     }
-    let mut rows = Vec::new();
-    for name in FUNCTIONS {
-        rows.push(one(&host, name, time * PATIENCE).await?);
-    }
-    Ok(rows)
+    Ok(host)
 }
 
 /// Resumes a function and waits until it is through with what lies ready.

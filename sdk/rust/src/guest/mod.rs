@@ -1,5 +1,7 @@
 //! A function at work on one batch: reads it, calls the author's code event by event, writes the answer.
 
+#[cfg(test)]
+mod counts;
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 mod hashing;
 mod maps;

@@ -46,7 +46,7 @@ const CALL: Call = Call {
     seed: 7,
 };
 
-fn events(list: &[(&str, Value)]) -> Vec<PackedEvent> {
+pub(super) fn events(list: &[(&str, Value)]) -> Vec<PackedEvent> {
     (0..)
         .zip(list)
         .map(|(offset, (key, value))| PackedEvent {
@@ -60,7 +60,7 @@ fn events(list: &[(&str, Value)]) -> Vec<PackedEvent> {
         .collect()
 }
 
-fn answer<F: crate::Function>(
+pub(super) fn answer<F: crate::Function>(
     _: impl FnOnce() -> F,
     events: &[PackedEvent],
     stored: Option<&str>,
@@ -105,7 +105,7 @@ fn sums(
     }
 }
 
-fn step(key: &'static str, add: i64, then: &str) -> (&'static str, Value) {
+pub(super) fn step(key: &'static str, add: i64, then: &str) -> (&'static str, Value) {
     (key, json!({"add": add, "then": then}))
 }
 
