@@ -48,6 +48,7 @@ const SINGLE: Columns = &[
     ("p999_us", "p99.9 µs", Look::Whole),
     ("bare_requests_per_second", "bare requests/s", Look::Whole),
     ("bare_p99_us", "bare p99 µs", Look::Whole),
+    ("disk_p99_us", "disk p99 µs", Look::Whole),
     (
         "p99_of_allowed",
         "p99 / (1.5 disk + bare)",

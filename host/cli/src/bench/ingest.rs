@@ -1,6 +1,7 @@
 //! Durable ingest over HTTP.
 
 use super::connection::get;
+use super::disk::Disk;
 use super::events::{Form, fitting, requests};
 use super::host::Host;
 use super::load::{self, Outcome};
@@ -52,14 +53,19 @@ pub(super) async fn measure(dir: &Path, time: Duration, loads: &[Load]) -> Resul
     Ok(rows.into())
 }
 
-/// The same, each beside requests that do nothing over as many connections.
+/// The same, each beside requests that do nothing over as many connections, and between two looks at the disk by
+/// itself, which is quicker in one minute than in another.
 pub(super) async fn single(dir: &Path, time: Duration, loads: &[Load]) -> Result<Value> {
+    let disk = Disk::new(dir)?;
     let mut rows = Vec::new();
     for (nth, load) in loads.iter().enumerate() {
         let (host, dir) = fresh(dir, nth, loads).await?;
         let nothing = vec![get("/livez")];
         let bare = load::run(&host.address, nothing, load.connections.into(), time / 5).await?;
+        let before = disk.p99(time / 5)?;
         let mut row = once(&host, TOPIC, time, *load).await?;
+        let after = disk.p99(time / 5)?;
+        row["disk_p99_us"] = before.midpoint(after).into();
         row["bare_p50_us"] = bare.times.percentile(50.0).into();
         row["bare_p99_us"] = bare.times.percentile(99.0).into();
         row["bare_requests_per_second"] = json!(per_second(bare.times.count(), bare.seconds));

@@ -17,8 +17,8 @@ pub(super) fn add(answer: &mut Map<String, Value>) {
     for row in rows_mut(answer, "ingest") {
         set(row, "of_disk", figure(row, "mb_per_second"), best);
     }
-    let synced = disk.first().map_or(0.0, |row| figure(row, "p99_us"));
     for row in rows_mut(answer, "single") {
+        let synced = figure(row, "disk_p99_us");
         let allowed = ALLOWED * synced + figure(row, "bare_p99_us");
         if synced > 0.0 {
             set(row, "p99_of_allowed", figure(row, "p99_us"), allowed);
@@ -97,7 +97,7 @@ mod tests {
     fn rows_are_compared_with_the_disk_and_with_peers_under_the_same_load() {
         let row = |form: &str, batch: u32, events: u32| {
             json!({"form": form, "size": 200, "batch": batch, "connections": 8, "mb_per_second": 300,
-                "events_per_second": events, "events_per_cpu_second": events / 2, "p99_us": 500, "bare_p99_us": 50})
+                "events_per_second": events, "events_per_cpu_second": events / 2, "p99_us": 500, "bare_p99_us": 50, "disk_p99_us": 300})
         };
         let mut answer = answer(json!({
             "disk": [{"mb_per_second": 10, "p99_us": 300}, {"mb_per_second": 600, "p99_us": 4000}],
