@@ -1,9 +1,13 @@
 //! Why a function doesn't move: whatever holds it up, it says so, of itself and of its tasks.
 
 use crate::crash::reopen;
-use crate::host::{Host, counting, manifest, usual};
+use crate::host::{Ground, Host, counting, manifest, usual};
 use serde_json::json;
 use std::path::Path;
+use std::sync::Arc;
+use tidemill_env::Random;
+use tidemill_env::files::Disk;
+use tidemill_env::objects::{Faults, MemoryObjects, Objects};
 use tidemill_log::Format;
 use tidemill_processor::{FunctionReport, FunctionStatus, KeepState, Settings};
 use tidemill_types::ByteSize;
@@ -257,6 +261,50 @@ async fn who_waits_for_state_to_be_written_back_says_so() {
     let report = host.caught_up("f").await;
     assert_eq!(report.status, FunctionStatus::Running);
     host.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_storage_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let memory = Arc::new(MemoryObjects::new(Random::seeded(5)));
+    let host = || async {
+        let ground = Ground {
+            files: Arc::new(Disk),
+            objects: Objects::new(memory.clone()),
+            random: Random::seeded(7),
+            memory: ByteSize::mib(16),
+            fault: None,
+        };
+        let opened = Host::open_on(dir.path(), ground, usual(), |_| {}).await;
+        opened.expect("the host opens")
+    };
+    let first = host().await;
+    first.topic("in", 1, Format::Bytes).await;
+    first.deploy("f", counting(json!({}))).await;
+    first.processor.pause("f").await.expect("pauses");
+    first
+        .send("in", 0, &[(Some("a"), "c"), (Some("a"), "c")])
+        .await;
+    first.log.seal().await.expect("seals");
+    first.close().await;
+    let second = host().await;
+    memory.set_faults(Faults {
+        errors: 100,
+        ..Faults::default()
+    });
+    second.processor.resume("f").await.expect("resumes");
+    let waits = |report: &FunctionReport| report.status_reason.is_some();
+    let report = second.until("f", waits).await;
+    let said = report.status_reason.as_deref().expect("it says why");
+    assert!(
+        said.starts_with("partition 0 of in: waiting since 20")
+            && said.contains("object storage failed"),
+        "{said}"
+    );
+    memory.set_faults(Faults::default());
+    let report = second.caught_up("f").await;
+    assert_eq!((report.counts.events_in, report.status_reason), (2, None));
+    second.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
