@@ -13,7 +13,7 @@ struct Share {
     of: fn(&mut Config) -> &mut ByteSize,
 }
 
-const SHARES: [Share; 10] = [
+const SHARES: [Share; 11] = [
     Share {
         name: "log.tail_bytes",
         part: 8,
@@ -44,6 +44,12 @@ const SHARES: [Share; 10] = [
         part: 32,
         times: 1,
         of: |config| &mut config.functions.memory_bytes,
+    },
+    Share {
+        name: "functions.replay_bytes",
+        part: 32,
+        times: 1,
+        of: |config| &mut config.functions.replay_bytes,
     },
     Share {
         name: "log.compaction_bytes",
