@@ -155,8 +155,8 @@ mod tests {
     fn a_small_limit_is_shared_out_and_what_is_given_stays() {
         let small = planned(0, Some(1 << 30), &[]).unwrap();
         assert_eq!(small.log.tail_bytes, ByteSize::mib(32));
-        let config = planned(256 << 20, Some(1 << 40), &[("log.tail_bytes", "40MiB")]).unwrap();
-        assert_eq!(config.log.tail_bytes, ByteSize::mib(40));
+        let config = planned(256 << 20, Some(1 << 40), &[("log.tail_bytes", "36MiB")]).unwrap();
+        assert_eq!(config.log.tail_bytes, ByteSize::mib(36));
         assert_eq!(config.log.in_flight_bytes, ByteSize::mib(16));
         assert_eq!(config.http.memory_bytes, ByteSize::mib(16));
         assert_eq!(config.state.memory_bytes, ByteSize::mib(32));
