@@ -31,6 +31,10 @@ const CHUNK: ReadLimit = ReadLimit {
 const MEMORY: ByteSize = ByteSize::mib(64);
 /// Changed state that waits to be written there.
 const DIRTY: ByteSize = ByteSize::mib(16);
+/// Memory of the store on disk.
+const STORE: ByteSize = ByteSize::mib(32);
+/// No snapshot is taken.
+const SNAPSHOT: ByteSize = ByteSize(0);
 
 /// What the tasks of one replayed version share: state of their own, a clock that stands still.
 pub(crate) struct Run {
@@ -48,6 +52,8 @@ impl Run {
             dir: folder.join("state"),
             memory_bytes: MEMORY,
             dirty_bytes: DIRTY,
+            store_bytes: STORE,
+            snapshot_memory: SNAPSHOT,
         };
         let unseen = Metrics::default();
         let parts = Parts {
