@@ -52,6 +52,8 @@ pub struct Settings {
     pub compile_time: Duration,
     /// What functions may be granted.
     pub grants: HostGrants,
+    /// Memory of all replays that run.
+    pub replay_bytes: ByteSize,
     /// Folder for the state of replays; what is in it goes at a start.
     pub replay_dir: PathBuf,
     /// Of how many versions of a function state and positions are kept as they were when they were left; 0: of none.
@@ -72,6 +74,7 @@ impl Default for Settings {
             maxima: Maxima::default(),
             grants: HostGrants::default(),
             compile_time: Duration::from_secs(60),
+            replay_bytes: ByteSize::mib(128),
             replay_dir: PathBuf::from("tidemill-data/replay"),
             restores: 2,
             restore_age: Duration::from_secs(7 * 24 * 3600),

@@ -125,6 +125,8 @@ pub struct Functions {
     pub maxima: Maxima,
     /// What is kept of each function's log.
     pub log_retention: LogRetention,
+    /// Memory of all replays that run.
+    pub replay_bytes: ByteSize,
     /// Of how many versions state and positions are kept as they were when they were left.
     pub restores: usize,
     /// How long they are.
@@ -195,6 +197,7 @@ impl Default for Config {
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),
                 log_retention: LogRetention::default(),
+                replay_bytes: ByteSize::mib(128),
                 restores: 2,
                 restore_age: Duration::from_secs(7 * 24 * 3600),
                 metrics: 100,

@@ -116,6 +116,7 @@ impl Parts {
             compile_time: config.functions.compile_time,
             grants: config.grants.clone(),
             replay_dir: config.dir.join("replay"),
+            replay_bytes: config.functions.replay_bytes,
             restores: config.functions.restores,
             restore_age: config.functions.restore_age,
             metrics: config.functions.metrics,

@@ -53,11 +53,11 @@ impl Inner {
         // What a replay leaves behind when the host is killed.
         let _ = std::fs::remove_dir_all(&settings.replay_dir);
         let inner = Arc::new(Self {
+            jobs: Arc::new(Jobs::new(settings.replay_bytes)),
             settings,
             parts,
             admin: tokio::sync::Mutex::default(),
             shutdown: Shutdown::new(),
-            jobs: Arc::default(),
             functions: Mutex::default(),
             stopped,
         });

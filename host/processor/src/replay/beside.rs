@@ -95,8 +95,8 @@ impl Beside {
             });
         }
         let sides = Sides {
-            left: (run(inner).await?, left),
-            right: (run(inner).await?, right),
+            left: (run(inner, 2).await?, left),
+            right: (run(inner, 2).await?, right),
             record: found.record,
             examples,
             begin: Begin::At(notes),

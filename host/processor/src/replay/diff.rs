@@ -113,14 +113,14 @@ impl Sides {
         spans: Vec<Span>,
         (progress, stop): (&Arc<Progress>, &Shutdown),
     ) -> Result<Diff> {
-        let many = spans.len().max(1);
+        let many = self.left.0.memory.lanes;
         let lanes = spans.into_iter().map(|span| {
             let (sides, live) = (Arc::clone(self), Arc::clone(live));
             let (progress, stop) = (Arc::clone(progress), stop.clone());
             async move { sides.lane(&live, span, &progress, &stop).await }
         });
         let done: Vec<(Diff, Span, Note)> = futures::stream::iter(lanes)
-            .buffer_unordered(many.min(LANES))
+            .buffer_unordered(many)
             .try_collect()
             .await?;
         let mut total = Diff::default();
@@ -169,7 +169,7 @@ impl Sides {
         };
         let (mut left, mut right) = (lane(&self.left), lane(&self.right));
         // Of several inputs one event at a time, too, so that it is told by event.
-        let mut source = Events::new(&one_by_one(&self.left.1), &span);
+        let mut source = Events::new(&one_by_one(&self.left.1), &span, self.left.0.memory.chunk);
         let mut diff = Diff::default();
         while let Some(read) = source.next(&live.log).await? {
             let events = read.clone();
@@ -246,9 +246,6 @@ impl Sides {
         }
     }
 }
-
-/// Partitions that are run at the same time.
-pub(crate) const LANES: usize = 16;
 
 impl Diff {
     fn add(&mut self, other: Self, examples: usize) {

@@ -103,7 +103,7 @@ impl Processor {
         let _place = inner.jobs.place()?;
         let deployment = found.deployment(inner, version).await?;
         let input = input(&deployment, topic)?;
-        let run = run(inner).await?;
+        let run = run(inner, 1).await?;
         let invoking = Invoking {
             found,
             deployment,

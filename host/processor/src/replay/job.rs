@@ -1,15 +1,14 @@
 //! Replays under way: each has a number, says how far it is, and keeps what it came to for a while.
 
 use super::diff::Diff;
+use super::memory::running;
 use super::verify::Verified;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Shutdown;
-use tidemill_types::{Error, ErrorKind, FunctionName, Result};
+use tidemill_types::{ByteSize, Error, ErrorKind, FunctionName, Result};
 
-/// Replays that may run at once: each takes memory, and what live functions leave of the cores.
-const RUNNING: usize = 4;
 /// Replays of which is kept what they came to.
 const KEPT: usize = 64;
 
@@ -87,16 +86,26 @@ struct Job {
 }
 
 /// All of them.
-#[derive(Default)]
 pub(crate) struct Jobs {
     jobs: Mutex<(u64, BTreeMap<u64, Job>)>,
     running: Arc<()>,
+    /// How many may run at once.
+    most: usize,
 }
 
 /// A place among those that run; the next may begin when it is dropped.
 pub(crate) struct Place(#[expect(dead_code, reason = "held, to be counted")] Arc<()>);
 
 impl Jobs {
+    /// None yet; they have so much memory.
+    pub(crate) fn new(memory: ByteSize) -> Self {
+        Self {
+            jobs: Mutex::default(),
+            running: Arc::default(),
+            most: running(memory),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Job>)> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,12 +115,15 @@ impl Jobs {
     /// # Errors
     /// `busy` when enough run.
     pub(crate) fn place(&self) -> Result<Place> {
+        let most = self.most;
         let _one_at_a_time = self.lock();
-        if Arc::strong_count(&self.running) > RUNNING {
+        if Arc::strong_count(&self.running) > most {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "busy",
-                format!("{RUNNING} replays are running; wait for one or cancel it"),
+                format!(
+                    "{most} replays are running, as many as there is memory for (functions.replay_bytes) or more would bring nothing; wait for one or cancel it"
+                ),
             ));
         }
         Ok(Place(Arc::clone(&self.running)))

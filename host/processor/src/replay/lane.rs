@@ -1,6 +1,7 @@
 //! One task of a replay: the very task that runs live, handed its events and never waiting.
 
 use super::aside::{Aside, Frame};
+use super::memory::RunMemory;
 use super::source::Span;
 use crate::broken::Faults;
 use crate::deployment::Deployment;
@@ -22,23 +23,10 @@ use tidemill_log::{Log, Read, ReadLimit};
 use tidemill_state::Store;
 use tidemill_types::{ByteSize, Error, Event, PartitionId, Result, Timestamp};
 
-/// Events handed over at once.
-const CHUNK: ReadLimit = ReadLimit {
-    events: 16 << 10,
-    bytes: 4 << 20,
-};
-/// Memory for the state of a replay; the rest lies on disk.
-const MEMORY: ByteSize = ByteSize::mib(64);
-/// Changed state that waits to be written there.
-const DIRTY: ByteSize = ByteSize::mib(16);
-/// Memory of the store on disk.
-const STORE: ByteSize = ByteSize::mib(32);
-/// No snapshot is taken.
-const SNAPSHOT: ByteSize = ByteSize(0);
-
 /// What the tasks of one replayed version share: state of their own, a clock that stands still.
 pub(crate) struct Run {
     pub(crate) parts: Arc<Parts>,
+    pub(crate) memory: RunMemory,
     folder: PathBuf,
 }
 
@@ -47,13 +35,14 @@ impl Run {
     ///
     /// # Errors
     /// When the folder can't be made or the machine refuses threads.
-    pub(crate) fn new(live: &Parts, folder: &Path) -> Result<Self> {
+    pub(crate) fn new(live: &Parts, folder: &Path, memory: RunMemory) -> Result<Self> {
         let settings = tidemill_state::Settings {
             dir: folder.join("state"),
-            memory_bytes: MEMORY,
-            dirty_bytes: DIRTY,
-            store_bytes: STORE,
-            snapshot_memory: SNAPSHOT,
+            memory_bytes: memory.live,
+            dirty_bytes: memory.dirty,
+            store_bytes: memory.live,
+            // No snapshot is taken.
+            snapshot_memory: ByteSize(0),
         };
         let unseen = Metrics::default();
         let parts = Parts {
@@ -75,6 +64,7 @@ impl Run {
         };
         Ok(Self {
             parts: Arc::new(parts),
+            memory,
             folder: folder.to_owned(),
         })
     }
@@ -252,12 +242,14 @@ pub(crate) struct Events {
     to: Positions,
     merge: Merge,
     limit: ReadLimit,
+    /// Read at once, of all inputs.
+    chunk: ReadLimit,
     /// Which inputs are keyed by a pointer.
     by_key: u32,
 }
 
 impl Events {
-    pub(crate) fn new(deployment: &Deployment, span: &Span) -> Self {
+    pub(crate) fn new(deployment: &Deployment, span: &Span, chunk: ReadLimit) -> Self {
         let inputs: Vec<PartitionId> = deployment.reads(span.partition).collect();
         let manifest = &deployment.manifest;
         Self {
@@ -266,6 +258,7 @@ impl Events {
             at: span.from.clone(),
             to: span.to.clone(),
             by_key: deployment.by_key(),
+            chunk,
             // What is gathered of several inputs is handed over as one batch.
             limit: ReadLimit {
                 events: manifest.batch_events,
@@ -296,7 +289,7 @@ impl Events {
     pub(crate) async fn next(&mut self, log: &Log) -> Result<Option<Gathered>> {
         let gathered = match self.inputs.as_slice() {
             [at] => {
-                let read = next(log, *at, self.at.first(), self.to.first(), CHUNK).await?;
+                let read = next(log, *at, self.at.first(), self.to.first(), self.chunk).await?;
                 read.map(Gathered::from)
             }
             _ => self.gather(log).await?,
@@ -319,8 +312,8 @@ impl Events {
                 Next::Fetch => {
                     let (input, at, from) = self.merge.wanted();
                     let share = ReadLimit {
-                        events: CHUNK.events / self.inputs.len(),
-                        bytes: CHUNK.bytes / self.inputs.len(),
+                        events: self.chunk.events / self.inputs.len(),
+                        bytes: self.chunk.bytes / self.inputs.len(),
                     };
                     match next(log, at, from, self.to.get(input), share).await? {
                         Some(read) => self.merge.fetched(read),

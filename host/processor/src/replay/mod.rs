@@ -12,6 +12,7 @@ mod diff;
 mod invoke;
 mod job;
 mod lane;
+mod memory;
 mod outputs;
 mod same;
 mod source;
@@ -31,6 +32,7 @@ use crate::processor::{Inner, Processor};
 use diff::{Begin, Sides};
 use job::{Place, Progress};
 pub(crate) use lane::{Run, blocking};
+use memory::RunMemory;
 use outputs::{Emitting, side_topic};
 use source::{Found, Span, spans};
 use std::sync::Arc;
@@ -117,7 +119,7 @@ impl Processor {
     ) -> Result<mpsc::Receiver<Result<Replayed>>> {
         let inner = Arc::clone(&self.inner);
         let ready = ready(&inner, name, &replay).await?;
-        let run = run(&inner).await?;
+        let run = run(&inner, 1).await?;
         let deployment = ready.found.deployment(&inner, replay.version).await?;
         let (out, coming) = mpsc::channel(AHEAD);
         let (pass, mut passed) = mpsc::channel(1);
@@ -212,7 +214,7 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
             let deployment = found.deployment(&inner, replay.version).await?;
             let topic = side_topic(&live, &deployment, topic).await?;
             let emitting = Emitting {
-                run: run(&inner).await?,
+                run: run(&inner, 1).await?,
                 live,
                 deployment,
                 spans,
@@ -235,8 +237,8 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
                 ));
             }
             let sides = Arc::new(Sides {
-                left: (run(&inner).await?, left),
-                right: (run(&inner).await?, right),
+                left: (run(&inner, 2).await?, left),
+                right: (run(&inner, 2).await?, right),
                 record: found.record,
                 examples,
                 begin: Begin::Empty,
@@ -248,7 +250,7 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
             }))
         }
         ReplayMode::Verify => {
-            let run = run(&inner).await?;
+            let run = run(&inner, 1).await?;
             let verifying = Verifying::prepare(&inner, found, run, examples).await?;
             let verifying = Arc::new(verifying);
             Ok(Box::pin(async move {
@@ -260,10 +262,11 @@ async fn prepare(inner: &Arc<Inner>, ready: Ready, replay: &Replay) -> Result<Wo
     }
 }
 
-/// A run with a folder of its own.
-async fn run(inner: &Arc<Inner>) -> Result<Arc<Run>> {
+/// A run with a folder of its own, one of so many of its replay.
+async fn run(inner: &Arc<Inner>, of: u64) -> Result<Arc<Run>> {
     let folder = inner.settings.replay_dir.join(inner.parts.random.nonce());
+    let memory = RunMemory::of(inner.settings.replay_bytes, of);
     let live = Arc::clone(&inner.parts);
-    let run = blocking(move || Run::new(&live, &folder)).await?;
+    let run = blocking(move || Run::new(&live, &folder, memory)).await?;
     Ok(Arc::new(run))
 }

@@ -1,7 +1,7 @@
 //! A replay for what it emits: handed on as it comes, or put into a topic.
 
 use super::aside::Frame;
-use super::diff::{LANES, emitted};
+use super::diff::emitted;
 use super::job::{Outcome, Progress};
 use super::lane::{Events, Lane, Run, cancelled, gone};
 use super::same::Emitted;
@@ -18,9 +18,6 @@ use tidemill_types::{Error, ErrorKind, PackedRows, Result, RowView, TopicName};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Bytes of events of one transaction into a topic: each partition that is replayed has one in the making and
-/// one on its way to the disk.
-const FRAME: usize = 1 << 20;
 /// The header that says which topic an event of a replay is for.
 const FOR: &str = "tidemill-replay-of";
 
@@ -71,7 +68,7 @@ impl Emitting {
                 sink.hand(Replayed::Stopped(span.partition, why)).await
             }
         });
-        side_by_side(lanes).await?;
+        side_by_side(lanes, this.run.memory.lanes).await?;
         out.send(Replayed::Done).await.map_err(|_| cancelled())
     }
 
@@ -81,6 +78,7 @@ impl Emitting {
     /// # Errors
     /// `cancelled`; what can't be read; as a commit.
     pub(crate) async fn into_topic(self, topic: Arc<Topic>) -> Result<Outcome> {
+        let many = self.run.memory.lanes;
         let this = Arc::new(self);
         let lanes = this.spans.iter().map(|span| {
             let (this, span) = (Arc::clone(&this), span.clone());
@@ -91,7 +89,8 @@ impl Emitting {
                 Ok((emitted, stopped.map(|why| (span.partition, why))))
             }
         });
-        let (emitted, stopped): (Vec<u64>, Vec<_>) = side_by_side(lanes).await?.into_iter().unzip();
+        let (emitted, stopped): (Vec<u64>, Vec<_>) =
+            side_by_side(lanes, many).await?.into_iter().unzip();
         Ok(Outcome::Into {
             topic: topic.name.to_string(),
             emitted: emitted.iter().sum(),
@@ -104,7 +103,7 @@ impl Emitting {
         let begin = (span.from.clone(), Note::default());
         let (run, deployment) = (&self.run, &self.deployment);
         let mut lane = Lane::new(run, deployment, span.partition, begin, &self.stop);
-        let mut events = Events::new(&self.deployment, span);
+        let mut events = Events::new(&self.deployment, span, self.run.memory.chunk);
         while let Some(read) = events.next(&self.live.log).await? {
             let count = read.len() as u64;
             let (frames, stopped) = lane.feed(read).await?;
@@ -118,12 +117,12 @@ impl Emitting {
     }
 }
 
-/// Runs lanes as tasks of their own, a few at a time; they end with whoever waits for them.
+/// Runs lanes as tasks of their own, so many at a time; they end with whoever waits for them.
 async fn side_by_side<T: Send + 'static>(
     lanes: impl Iterator<Item = impl Future<Output = Result<T>> + Send + 'static>,
+    many: usize,
 ) -> Result<Vec<T>> {
     let lanes: Vec<_> = lanes.collect();
-    let many = lanes.len().clamp(1, LANES);
     let lanes = futures::stream::iter(lanes).map(|lane| async move {
         let mut task = Ends(tokio::spawn(lane));
         (&mut task.0).await.unwrap_or_else(|_| Err(gone()))
@@ -165,7 +164,8 @@ impl Sink for Handed {
     }
 }
 
-/// Puts events into a topic, a transaction at a time: one is gathered while the one before becomes durable.
+/// Puts events into a topic, a transaction at a time: one is gathered while the one before becomes durable. Both
+/// are as much as a lane reads at once.
 struct Kept {
     live: Arc<Parts>,
     deployment: Arc<Deployment>,
@@ -173,6 +173,8 @@ struct Kept {
     rows: PackedRows,
     partitions: Vec<u32>,
     under_way: Option<Ticket>,
+    /// Bytes of events of one transaction.
+    frame: usize,
     emitted: u64,
 }
 
@@ -185,6 +187,7 @@ impl Kept {
             rows: PackedRows::default(),
             partitions: Vec::new(),
             under_way: None,
+            frame: emitting.run.memory.chunk.bytes / 2,
             emitted: 0,
         }
     }
@@ -246,7 +249,7 @@ impl Sink for Kept {
             };
             for event in batch.iter() {
                 self.push(output, at.partition, event.row)?;
-                if self.rows.payload.len() > FRAME {
+                if self.rows.payload.len() > self.frame {
                     self.put().await?;
                 }
             }

@@ -8,7 +8,7 @@
 
 use super::aside::Frame;
 use super::cursor::{Cursor, Sought};
-use super::diff::{LANES, emitted, until};
+use super::diff::{emitted, until};
 use super::job::Progress;
 use super::lane::{Events, Lane, Run, blocking};
 use super::same::{Emitted, Reading, StateSummary};
@@ -182,7 +182,7 @@ impl Verifying {
             let (progress, stop) = (Arc::clone(progress), stop.clone());
             async move { this.lane(&log, partition, &progress, &stop).await }
         });
-        let many = (partitions as usize).clamp(1, LANES);
+        let many = (partitions as usize).clamp(1, self.run.memory.lanes);
         let done: Vec<Verified> = futures::stream::iter(lanes)
             .buffer_unordered(many)
             .try_collect()
@@ -247,7 +247,7 @@ impl Verifying {
             stood = Some(places(&span.to));
             let begin = (span.from.clone(), note);
             let mut lane = Lane::new(&self.run, &stretch.deployment, partition, begin, stop);
-            let mut events = Events::new(&stretch.deployment, &span);
+            let mut events = Events::new(&stretch.deployment, &span, self.run.memory.chunk);
             let (mut settled, kept) = (stretch.end.is_some(), self.stands(partition).1);
             loop {
                 let (frames, stopped) = match events.next(log).await? {

@@ -123,6 +123,7 @@ keys! {
     "functions.log_retention", "How long the lines that a function logged are kept in its topic <function>.logs, which is made with its first line.",
         functions.log_retention.age, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.log_retention_bytes", "How much of them is kept.", functions.log_retention.bytes, bytes, quoted;
+    "functions.replay_bytes", "Memory of replays, of all that run at once: four of them, fewer where each would have less than 16MiB. A replay that finds no place is refused as busy.", functions.replay_bytes, bytes, quoted;
     "functions.restores", "Of so many versions of a function, those that were left last, state and positions are kept as they were then, so that \"rollback --state restore\" can go back to that; 0: of none, 50 at most. Each may take as much room as the function's state.",
         functions.restores, restores, usize::to_string;
     "functions.restore_age", "How long they are kept.", functions.restore_age, pause, |v: &Duration| quoted(format_duration(*v));

@@ -30,7 +30,7 @@ const fn share(
     }
 }
 
-const SHARES: [Share; 14] = [
+const SHARES: [Share; 15] = [
     share("log.tail_bytes", (3, 1), ByteSize(0), |config| {
         &mut config.log.tail_bytes
     }),
@@ -56,7 +56,7 @@ const SHARES: [Share; 14] = [
         &mut config.log.idempotency_bytes
     }),
     // Once for what arrives, once for what leaves.
-    share("http.memory_bytes", (3, 2), ByteSize::mib(4), |config| {
+    share("http.memory_bytes", (3, 2), ByteSize::mib(3), |config| {
         &mut config.http.memory_bytes
     }),
     share("state.memory_bytes", (9, 1), ByteSize::mib(4), |config| {
@@ -72,14 +72,20 @@ const SHARES: [Share; 14] = [
     share(
         "state.snapshot_memory",
         (3, 1),
-        ByteSize::mib(4),
+        ByteSize::mib(3),
         |config| &mut config.state.snapshot_memory,
     ),
     share(
         "functions.memory_bytes",
         (6, 1),
-        ByteSize::mib(8),
+        ByteSize::mib(6),
         |config| &mut config.functions.memory_bytes,
+    ),
+    share(
+        "functions.replay_bytes",
+        (3, 1),
+        ByteSize::mib(3),
+        |config| &mut config.functions.replay_bytes,
     ),
 ];
 
