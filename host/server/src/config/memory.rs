@@ -206,7 +206,7 @@ mod tests {
             }
             assert!(together <= limit, "{together} of {limit}");
             assert!(
-                limit > mib(2048) || together > limit / 20 * 19,
+                limit > mib(1024) || together > limit / 20 * 19,
                 "all is used: {together} of {limit}"
             );
             assert!(config.functions.maxima.memory <= config.functions.memory_bytes);
