@@ -12,6 +12,7 @@ mod client;
 #[cfg(test)]
 mod stub;
 
+mod allocator;
 mod serve;
 
 mod consume;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<()> {
+    if matches!(cli.command, Command::Serve(_)) {
+        allocator::settle();
+    }
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

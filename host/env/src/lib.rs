@@ -19,7 +19,7 @@ mod secrets;
 
 pub use background::{Urgency, in_background};
 pub use clock::Clock;
-pub use memory::machine_memory;
+pub use memory::{ResidentMemory, machine_memory, resident_memory};
 pub use random::Random;
 pub use recent::Recent;
 pub use secrets::SecretFolder;

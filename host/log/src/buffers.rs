@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const LEAST: usize = 32 << 10;
 /// Larger ones would keep too much from those that need less.
 const MOST: usize = 2 << 20;
-/// Bytes kept in all, of frames.
-const KEPT: usize = 32 << 20;
 /// How many of the kept buffers are looked at for one that fits.
 const LOOK: usize = 32;
 
@@ -21,12 +19,6 @@ struct Kept {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
     most: usize,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self::keeping(KEPT)
-    }
 }
 
 impl Buffers {
@@ -102,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_when_its_last_reader_is_gone() {
-        let buffers = Buffers::default();
+        let buffers = Buffers::keeping(MOST);
         let mut first = buffers.take(LEAST);
         first.extend_from_slice(b"abc");
         let at = first.as_ptr();
@@ -122,7 +114,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_a_bound() {
-        let buffers = Buffers::default();
+        const KEPT: usize = 32 << 20;
+        let buffers = Buffers::keeping(KEPT);
         let lent: Vec<Bytes> = (0..40).map(|_| buffers.lend(vec![0; 1 << 20])).collect();
         drop(lent);
         assert!(buffers.kept().bytes <= KEPT);

@@ -39,6 +39,10 @@ pub struct Settings {
     pub journal_bytes: ByteSize,
     /// Memory for footers and decoded events of segments.
     pub reading_bytes: ByteSize,
+    /// Memory for row groups of segments that are written side by side.
+    pub sealing_bytes: ByteSize,
+    /// Memory that is kept to be used again: buffers of frames, and what was read of the journal.
+    pub reuse_bytes: ByteSize,
     /// Local disk for what is read of segments, in `cache/segments/`; 0: none, for storage that is local.
     pub cache_bytes: ByteSize,
     /// Disk space that must stay free; below it commits are refused as `storage-full`.
@@ -68,7 +72,9 @@ impl Default for Settings {
             compaction_percent: 50,
             compaction_bytes: ByteSize::mib(64),
             journal_bytes: ByteSize(0),
-            reading_bytes: ByteSize::mib(32),
+            reading_bytes: ByteSize::mib(48),
+            sealing_bytes: ByteSize::mib(96),
+            reuse_bytes: ByteSize::mib(64),
             cache_bytes: ByteSize(0),
             reserve_bytes: ByteSize::mib(256),
             producer_bytes: ByteSize::mib(16),

@@ -238,11 +238,12 @@ impl Keeper {
         orders: Vec<SealOrder>,
     ) -> Result<()> {
         let dir = shard.settings.dir.join("sealing");
+        let at_once = sealer::at_once(shard.settings.sealing_bytes);
         let mut rest = orders.into_iter();
         loop {
             // A topic deleted meanwhile needs no segment.
             let jobs = rest.by_ref().filter_map(|order| self.job(shard, order));
-            let jobs: Vec<Job> = jobs.take(sealer::AT_ONCE).collect();
+            let jobs: Vec<Job> = jobs.take(at_once).collect();
             if jobs.is_empty() {
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! When committed events become a segment, and the steps from there to a named object.
 
 use crate::manifest::Manifest;
-use crate::segment::{Finished, NOT_TEXT, SegmentMeta, SegmentWriter};
+use crate::segment::{Finished, NOT_TEXT, ROW_GROUP_BYTES, SegmentMeta, SegmentWriter};
 use crate::{Format, Topic, paths};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -86,8 +86,13 @@ pub(crate) struct Job {
     pub(crate) nonce: String,
 }
 
-/// How many segments are written at once: each holds a row group in memory.
-pub(crate) const AT_ONCE: usize = 4;
+/// Most segments that are written at once.
+const AT_ONCE: u64 = 4;
+
+/// How many segments are written at once in so much memory: each holds a row group.
+pub(crate) fn at_once(memory: ByteSize) -> usize {
+    ByteSize((memory.0 / ROW_GROUP_BYTES as u64).clamp(1, AT_ONCE)).as_usize()
+}
 
 /// Writes segments below `dir`, uploads them and gives back what the manifest has to name. Until then
 /// the objects are orphans. `next` gives events of a partition from an offset on, at least one, on a

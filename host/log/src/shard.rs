@@ -24,7 +24,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_env::Clock;
 use tidemill_env::files::Files;
-use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
+use tidemill_types::{
+    ByteSize, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId,
+};
 use tokio::sync::{Notify, oneshot, watch};
 
 /// The log's state.
@@ -131,6 +133,7 @@ impl Shard {
         let writer = Writer::begin(&start.pool)?;
         let last = start.sequencer.last();
         let (durable, durable_seen) = watch::channel(last);
+        let reuse = start.settings.reuse_bytes.0;
         let shard = Self {
             inbox: Mutex::new(Inbox {
                 sequencer: start.sequencer,
@@ -145,7 +148,7 @@ impl Shard {
             room: Notify::new(),
             topics: RwLock::new(start.topics),
             journal: Mutex::new(start.journal),
-            frames: Frames::new(start.meters.stretches.clone()),
+            frames: Frames::new(reuse / 4, start.meters.stretches.clone()),
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start.written),
@@ -163,7 +166,7 @@ impl Shard {
             files: start.files,
             clock: start.clock,
             pool: start.pool,
-            buffers: Buffers::default(),
+            buffers: Buffers::keeping(ByteSize(reuse - reuse / 4).as_usize()),
             meters: start.meters,
         };
         for topic in shard.all_topics() {

@@ -90,6 +90,8 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
         dir: dir.join("state"),
         memory_bytes: ByteSize::mib(256),
         dirty_bytes: ByteSize::mib(64),
+        store_bytes: ByteSize::mib(64),
+        snapshot_memory: ByteSize::mib(64),
     };
     let state = Store::open(state, &metrics).expect("the store opens");
     let settings = tidemill_log::Settings {

@@ -6,7 +6,7 @@
 //! and go from there when they weren't used for long, or oldest first when somebody needs the room. When
 //! nothing is left to go, tasks wait for room in the order in which they came.
 //!
-//! A function whose limit is above the bound gets all there is: then it is alone.
+//! No function's limit is above the bound, for the host allows none: whoever waits gets its room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -174,6 +174,11 @@ pub struct Limits {
     pub concurrency: Option<u32>,
 }
 
+impl Limits {
+    /// Linear memory of an instance where the manifest doesn't say, as far as the host allows it.
+    pub(crate) const MEMORY: ByteSize = ByteSize::mib(64);
+}
+
 /// What happens on failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retry {

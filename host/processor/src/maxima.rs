@@ -70,7 +70,9 @@ impl Maxima {
             ))
         };
         for (limit, wants, setting, most) in sizes {
-            if wants > most {
+            // Who doesn't say how much memory it needs gets along with what there is.
+            let is_said = limit != "memory" || wants != Limits::MEMORY;
+            if wants > most && is_said {
                 return refuse(limit, &wants.to_string(), setting, &most.to_string());
             }
         }

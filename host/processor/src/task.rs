@@ -2,6 +2,7 @@
 //! to, and goes on. All of it is synchronous and in slices; whatever must be waited for is handed to
 //! the driver as a [`Slice`].
 
+mod ahead;
 pub(crate) mod driver;
 mod failing;
 mod firing;
@@ -94,6 +95,8 @@ pub(crate) struct Task {
     noted: usize,
     /// Events that were fetched from storage and wait for their turn.
     ahead: Option<Read>,
+    /// How far state was asked for.
+    looked: ahead::Ahead,
     /// What is known of several inputs' events.
     merge: Option<Merge>,
     pending: Option<Pending>,
@@ -173,6 +176,7 @@ impl Task {
             note,
             noted,
             ahead: None,
+            looked: ahead::Ahead::default(),
             merge,
             pending: None,
             behind: Vec::new(),
@@ -338,11 +342,13 @@ impl Task {
             sources.is_busy(self.partition());
         }
         let most = self.deployment.manifest.retry.attempts;
+        let next = read.next.first();
         let mut pending = Pending::new(read, by_key, most);
         if let Some(front) = self.note.front.filter(|front| !front.is_timer) {
             pending.attempts.resume(front.failures);
         }
         self.pending = Some(pending);
+        self.look_ahead(next);
         None
     }
 

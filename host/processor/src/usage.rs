@@ -233,6 +233,8 @@ mod tests {
             dir: dir.path().into(),
             memory_bytes: ByteSize::mib(1),
             dirty_bytes: ByteSize::mib(1),
+            store_bytes: ByteSize::mib(8),
+            snapshot_memory: ByteSize::mib(8),
         };
         Store::open(settings, &Metrics::default()).expect("a store")
     }

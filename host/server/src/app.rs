@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::config::Http;
 use crate::ingest::Pointers;
-use crate::metrics::HttpMetrics;
+use crate::metrics::{HttpMetrics, MemoryMetrics};
 use crate::problem::{Answer, Problem};
 use crate::suggest::nearest;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub(crate) struct App {
     pub(crate) random: Random,
     pub(crate) metrics: Metrics,
     pub(crate) counted: HttpMetrics,
+    pub(crate) memory: MemoryMetrics,
     /// Cancelled when the host begins to stop: waiting requests end.
     pub(crate) stopping: Shutdown,
     /// Pointers that topics' settings name.

@@ -100,6 +100,10 @@ pub struct State {
     pub memory_bytes: ByteSize,
     /// Changed values that may wait to be written back.
     pub dirty_bytes: ByteSize,
+    /// Memory of the store on disk.
+    pub store_bytes: ByteSize,
+    /// Memory of snapshots.
+    pub snapshot_memory: ByteSize,
 }
 
 /// Settings of functions.
@@ -181,11 +185,13 @@ impl Default for Config {
             state: State {
                 memory_bytes: ByteSize::mib(128),
                 dirty_bytes: ByteSize::mib(32),
+                store_bytes: ByteSize::mib(128),
+                snapshot_memory: ByteSize::mib(96),
             },
             functions: Functions {
                 threads: 0,
                 instances: 64,
-                memory_bytes: ByteSize::mib(64),
+                memory_bytes: ByteSize::mib(1024),
                 idle: Duration::from_secs(30),
                 cache_bytes: ByteSize::mib(1024),
                 compile_time: Duration::from_secs(60),

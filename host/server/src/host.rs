@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::ingest::Pointers;
-use crate::metrics::HttpMetrics;
+use crate::metrics::{HttpMetrics, MemoryMetrics};
 use crate::serve::serve;
 use crate::telemetry::start_telemetry;
 use std::net::SocketAddr;
@@ -78,6 +78,8 @@ impl Parts {
             dir: config.dir.join("state"),
             memory_bytes: config.state.memory_bytes,
             dirty_bytes: config.state.dirty_bytes,
+            store_bytes: config.state.store_bytes,
+            snapshot_memory: config.state.snapshot_memory,
         };
         let state = Store::open(settings, &metrics)?;
         let settings = tidemill_log::Settings {
@@ -166,6 +168,7 @@ impl Parts {
             clock: self.clock.clone(),
             random: self.random.clone(),
             counted: HttpMetrics::new(&self.metrics),
+            memory: MemoryMetrics::new(&self.metrics, config.planned_memory()),
             metrics: self.metrics.clone(),
             stopping: Shutdown::new(),
             pointers: Pointers::default(),

@@ -1,6 +1,45 @@
 //! What the HTTP side counts.
 
-use tidemill_env::metrics::{Counter, Family, Histogram, Metrics, exponential_buckets};
+use tidemill_env::metrics::{Counter, Family, Gauge, Histogram, Metrics, exponential_buckets};
+use tidemill_types::ByteSize;
+
+/// Memory of the process beside what it keeps to.
+pub(crate) struct MemoryMetrics {
+    now: Gauge,
+    most: Gauge,
+}
+
+impl MemoryMetrics {
+    /// Registers them.
+    pub(crate) fn new(metrics: &Metrics, limit: Option<ByteSize>) -> Self {
+        let add = |name: &str, help: &str| metrics.add(name, help, Gauge::default());
+        let limit = limit.map_or(0, |limit| limit.0);
+        add(
+            "memory_limit_bytes",
+            "Memory that the host keeps to (memory.limit); 0: not known.",
+        )
+        .set(signed(limit));
+        Self {
+            now: add("memory_resident_bytes", "Resident memory of the process."),
+            most: add(
+                "memory_resident_most_bytes",
+                "Resident memory of the process, at most since it was started.",
+            ),
+        }
+    }
+
+    /// Looks at the process.
+    pub(crate) fn look(&self) {
+        if let Some(seen) = tidemill_env::resident_memory() {
+            self.now.set(signed(seen.now));
+            self.most.set(signed(seen.most));
+        }
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
 
 type Labels = [(&'static str, &'static str); 2];
 type Route = [(&'static str, &'static str); 1];

@@ -90,6 +90,7 @@ fn reasons(app: &App) -> Vec<&'static str> {
 
 /// Metrics.
 pub(crate) async fn metrics(State(app): Shared) -> Response<Body> {
+    app.memory.look();
     app.processor.observe();
     text(
         "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -38,6 +38,8 @@ impl Filled {
             dir: dir.path().into(),
             memory_bytes: ByteSize::mib(2048),
             dirty_bytes: ByteSize::mib(2048),
+            store_bytes: ByteSize::mib(64),
+            snapshot_memory: ByteSize::mib(64),
         };
         let store = Store::open(settings, &Metrics::default()).expect("opens");
         let mut filled = Self {

@@ -25,10 +25,16 @@ pub(crate) trait Behind: Send + Sync {
     ) -> Result<(), Failure>;
     /// Writes all or nothing. With `None` the marker stays.
     fn write(&self, batch: &[Write<'_>], marker: Option<Marker>) -> Result<(), Failure>;
-    /// What is in it now, whatever is written later.
+    /// What is in it now, whatever is written later. As long as it is kept, so is in memory what is written meanwhile.
     fn view(&self) -> Result<Box<dyn View>, Failure>;
+    /// The same, to be gone through once; it keeps nothing of what is written meanwhile.
+    fn pass(&self) -> Result<Pass, Failure>;
+    /// How many keys there are, about.
+    fn count(&self) -> u64;
     /// Removes everything, the marker too.
     fn clear(&self) -> Result<(), Failure>;
+    /// Begins to write much, key after key; what is there must not change meanwhile.
+    fn load(&self) -> Result<Box<dyn Loading + '_>, Failure>;
     /// Makes everything written so far survive a power cut.
     fn persist(&self) -> Result<(), Failure>;
 }
@@ -45,6 +51,17 @@ pub(crate) trait View: Send {
         each: &mut Each<'_>,
     ) -> Result<(), Failure>;
 }
+
+/// Much on its way into a store; without an end nothing of it is there.
+pub(crate) trait Loading {
+    /// Takes a key, above the one before it, and its value, or `None` to remove it.
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure>;
+    /// The end: all of it is there.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// Goes through a store as it was at one moment, in order, until told to stop.
+pub(crate) type Pass = Box<dyn FnOnce(&mut Each<'_>) -> Result<(), Failure> + Send>;
 
 /// Takes a key and its value and says whether to go on.
 pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;

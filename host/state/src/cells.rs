@@ -283,6 +283,19 @@ impl Cells {
         }
     }
 
+    /// As [`Cells::take_in`], for somebody who comes later.
+    pub(crate) fn take_in_ahead(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
+        if self.is_unknown(slot, key) {
+            let hash = hash(&self.hasher, slot, key);
+            self.insert(hash, slot, key, value, CommitSeq(0));
+        }
+    }
+
+    /// Whether only the store behind knows; looking isn't using.
+    pub(crate) fn is_unknown(&self, slot: u16, key: &[u8]) -> bool {
+        !self.complete && self.find(slot, key).is_none()
+    }
+
     /// Lets the hand pass over at most `visits` places and drops what is written back (up to
     /// `written`) and was not used since the last time, until `enough` bytes are free.
     pub(crate) fn sweep(&mut self, written: CommitSeq, visits: usize, enough: u64) -> Swept {

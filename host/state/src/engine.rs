@@ -5,21 +5,38 @@ mod changed;
 mod clean;
 mod figures;
 mod link;
+mod readers;
 mod reads;
 
-pub(crate) use changed::Changed;
+pub(crate) use changed::{Changed, Keys, Sorted};
 pub(crate) use link::Place;
+pub(crate) use readers::Readers;
 
-use crate::behind::{Behind, Failure, Marker, View, Write};
-use crate::live::{Live, WRITE_BACK_BYTES};
+use crate::behind::{Behind, Failure, Loading, Marker, View};
+use crate::live::Live;
+use crate::snapshot::Shown;
 use crate::{ChangesReader, write_back};
 use figures::{Figures, signed};
 use link::{Link, open_exact, stored_scopes};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
+
+/// Fewer changed keys than this part of all are looked up for a snapshot, one by one; else all is gone through.
+const LOOKED_UP: u64 = 64;
+
+/// Memory that each part may take, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Memory {
+    /// Live values.
+    pub(crate) live: u64,
+    /// Changes that wait to be written back.
+    pub(crate) dirty: u64,
+    /// Keys that changed since the last snapshot.
+    pub(crate) changed: usize,
+}
 
 /// The two levels.
 pub(crate) struct Engine {
@@ -27,6 +44,7 @@ pub(crate) struct Engine {
     place: Box<dyn Place>,
     link: RwLock<Link>,
     writing: Mutex<Writing>,
+    memory: Memory,
     /// Functions whose state is still to be removed behind.
     forgotten: Mutex<Vec<FunctionId>>,
     failed_reads: AtomicU32,
@@ -34,7 +52,6 @@ pub(crate) struct Engine {
 }
 
 /// Only one at a time writes to the store behind.
-#[derive(Default)]
 struct Writing {
     /// The commit of a batch of which we don't know whether it was written.
     attempted: Option<CommitSeq>,
@@ -46,19 +63,41 @@ struct Writing {
 pub(crate) struct Filling<'e> {
     engine: &'e Engine,
     behind: &'e dyn Behind,
+    loading: Option<Box<dyn Loading + 'e>>,
+    /// The key that was loaded last.
+    last: Vec<u8>,
 }
 
 impl Filling<'_> {
-    /// Writes some, in place of what has the same keys.
-    pub(crate) fn write(&self, batch: &[Write<'_>]) -> Result<()> {
-        let written = self.behind.write(batch, Some(Marker::Torn));
-        written.map_err(|failure| self.engine.failed(&failure))
+    /// Takes a key and its value, or `None` where it was removed, in place of what it had. Quickest in key order.
+    pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if self.loading.is_some() && key <= self.last.as_slice() {
+            self.end()?;
+        }
+        let engine = self.engine;
+        let failed = |failure: Failure| engine.failed(&failure);
+        let loading = match &mut self.loading {
+            Some(loading) => loading,
+            none => none.insert(self.behind.load().map_err(failed)?),
+        };
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        loading.push(key, value).map_err(failed)
     }
 
     /// Removes what begins with a prefix.
-    pub(crate) fn remove(&self, prefix: &[u8]) -> Result<()> {
+    pub(crate) fn remove(&mut self, prefix: &[u8]) -> Result<()> {
+        self.end()?;
         let removed = write_back::remove(self.behind, prefix, Some(Marker::Torn));
         removed.map_err(|failure| self.engine.failed(&failure))
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let ended = self
+            .loading
+            .take()
+            .map_or(Ok(()), |loading| loading.finish());
+        ended.map_err(|failure| self.engine.failed(&failure))
     }
 }
 
@@ -75,12 +114,7 @@ pub(crate) enum Step {
 
 impl Engine {
     /// Opens what is behind; wipes it when that can't be done or it isn't sure what it has.
-    pub(crate) fn open(
-        place: Box<dyn Place>,
-        memory: u64,
-        dirty: u64,
-        metrics: &Metrics,
-    ) -> Result<Self> {
+    pub(crate) fn open(place: Box<dyn Place>, memory: Memory, metrics: &Metrics) -> Result<Self> {
         let figures = Figures::new(metrics);
         let (behind, written, stored) = match open_exact(&*place) {
             Ok(opened) => opened,
@@ -104,13 +138,17 @@ impl Engine {
                     })?
             }
         };
-        let live = Live::new(memory, dirty, written, stored);
+        let live = Live::new(memory.live, memory.dirty, written, stored);
         let link = RwLock::new(Link::Open(behind));
         let engine = Self {
             live,
             place,
             link,
-            writing: Mutex::default(),
+            writing: Mutex::new(Writing {
+                attempted: None,
+                changed: Changed::unknown(memory.changed),
+            }),
+            memory,
             forgotten: Mutex::default(),
             failed_reads: AtomicU32::new(0),
             figures,
@@ -135,7 +173,7 @@ impl Engine {
                 Step::Failed
             };
         };
-        let batch = self.live.take_batch(WRITE_BACK_BYTES);
+        let batch = self.live.take_batch(self.live.write_back_bytes());
         let forgotten = self.forgotten().clone();
         if batch.sections.is_empty() && forgotten.is_empty() {
             return Step::Idle;
@@ -200,29 +238,36 @@ impl Engine {
     /// # Errors
     /// `Unavailable` when the store behind can't be used.
     pub(crate) fn freeze(&self) -> Result<(Box<dyn View>, CommitSeq)> {
-        self.freeze_at(&mut self.writing())
+        let (behind, commit) = self.settled(&mut self.writing())?;
+        let view = behind.view().map_err(|failure| self.failed(&failure))?;
+        Ok((view, commit))
     }
 
     /// The same, with what changed since this was last called.
     ///
     /// # Errors
     /// As [`Engine::freeze`].
-    pub(crate) fn freeze_since(&self) -> Result<(Box<dyn View>, CommitSeq, Changed)> {
+    pub(crate) fn freeze_since(&self) -> Result<(Shown, CommitSeq, Changed)> {
         let writing = &mut self.writing();
-        let (view, commit) = self.freeze_at(writing)?;
-        let changed = std::mem::replace(&mut writing.changed, Changed::none());
-        Ok((view, commit, changed))
+        let (behind, commit) = self.settled(writing)?;
+        let changed = writing.changed.count();
+        let is_few = changed.is_some_and(|changed| changed < behind.count() / LOOKED_UP);
+        let shown = match is_few {
+            true => behind.view().map(Shown::View),
+            false => behind.pass().map(Shown::Pass),
+        };
+        let shown = shown.map_err(|failure| self.failed(&failure))?;
+        let changed = std::mem::replace(&mut writing.changed, self.nothing());
+        Ok((shown, commit, changed))
     }
 
-    fn freeze_at(&self, writing: &mut Writing) -> Result<(Box<dyn View>, CommitSeq)> {
+    fn settled(&self, writing: &mut Writing) -> Result<(Arc<dyn Behind>, CommitSeq)> {
         self.settle(writing)?;
         self.show();
         let behind = self.behind()?;
-        let view = behind
-            .persist()
-            .and_then(|()| behind.view())
-            .map_err(|failure| self.failed(&failure))?;
-        Ok((view, self.live.written()))
+        let persisted = behind.persist();
+        persisted.map_err(|failure| self.failed(&failure))?;
+        Ok((behind, self.live.written()))
     }
 
     /// Throws everything away and takes what `fill` brings, in key order, as the state as of `commit`.
@@ -232,18 +277,27 @@ impl Engine {
     pub(crate) fn replace(
         &self,
         commit: CommitSeq,
-        fill: impl FnOnce(&Filling<'_>) -> Result<()>,
+        fill: impl FnOnce(&mut Filling<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut writing = self.writing();
-        *writing = Writing::default();
+        *writing = Writing {
+            attempted: None,
+            changed: Changed::unknown(self.memory.changed),
+        };
         self.forgotten().clear();
         let behind = self.behind()?;
         let failed = |failure: Failure| self.failed(&failure);
-        let filled = behind.clear().map_err(failed).and_then(|()| {
-            fill(&Filling {
+        let torn = || behind.write(&[], Some(Marker::Torn));
+        let filled = behind.clear().and_then(|()| torn()).map_err(failed);
+        let filled = filled.and_then(|()| {
+            let mut filling = Filling {
                 engine: self,
                 behind: &*behind,
-            })
+                loading: None,
+                last: Vec::new(),
+            };
+            fill(&mut filling)?;
+            filling.end()
         });
         if filled.is_err() {
             // What is there is marked as torn; better nothing than a part of it.
@@ -257,19 +311,23 @@ impl Engine {
             .map_err(failed)?;
         self.live
             .reset(commit, stored_scopes(&*behind).map_err(failed)?);
-        writing.changed = Changed::none();
+        writing.changed = self.nothing();
         self.show();
         Ok(())
     }
 
     /// At a start: what changed since the last snapshot is from now on what is noted and written.
     pub(crate) fn nothing_changed(&self) {
-        self.writing().changed = Changed::none();
+        self.writing().changed = self.nothing();
+    }
+
+    fn nothing(&self) -> Changed {
+        Changed::none(self.memory.changed)
     }
 
     /// What changed since the last snapshot isn't known.
     pub(crate) fn anything_changed(&self) {
-        self.writing().changed = Changed::default();
+        self.writing().changed = Changed::unknown(self.memory.changed);
     }
 
     /// Takes back what [`Engine::freeze_since`] gave, for the next snapshot.

@@ -8,16 +8,18 @@ mod front;
 mod loads;
 mod waiting;
 
-pub(crate) use loads::Load;
-pub(crate) use waiting::{WRITE_BACK_BYTES, WriteBack};
+pub(crate) use loads::{Ahead, Begun, Load};
+pub(crate) use waiting::WriteBack;
 
 use crate::cells::Cells;
 use crate::{ChangesReader, Scope};
+use bytes::Bytes;
+use foldhash::fast::RandomState;
 use front::Front;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_types::{CommitSeq, Error, FunctionId, Result};
 use tokio::sync::Notify;
 use waiting::Waiting;
@@ -26,6 +28,7 @@ use waiting::Waiting;
 const SWEEP_STRIDE: usize = 256;
 /// Places looked at in all before a change goes on although memory is still short.
 const SWEEP_VISITS: usize = 8192;
+
 /// Live values of all scopes.
 pub(crate) struct Live {
     scopes: RwLock<Scopes>,
@@ -46,6 +49,9 @@ pub(crate) struct Live {
     /// There is no store behind any more.
     alone: AtomicBool,
     room: Notify,
+    /// How often something that was read ahead came.
+    answers: Mutex<u64>,
+    answered: Condvar,
 }
 
 #[derive(Default)]
@@ -66,6 +72,8 @@ pub(crate) struct Part {
     last: CommitSeq,
     /// Whether it was tried to bring the whole scope in.
     warmed: bool,
+    /// What is being read ahead, by slot and key.
+    asked: HashSet<(u16, Bytes), RandomState>,
     /// Forgotten; who still works on it works for nothing.
     gone: bool,
 }
@@ -105,6 +113,8 @@ impl Live {
             futile: AtomicU64::new(u64::MAX),
             alone: AtomicBool::new(false),
             room: Notify::new(),
+            answers: Mutex::new(0),
+            answered: Condvar::new(),
         }
     }
 
@@ -148,8 +158,11 @@ impl Live {
 
     /// Works on a scope under its lock and keeps the totals true.
     pub(crate) fn change<R>(&self, scope: Scope, work: impl FnOnce(&mut Part) -> R) -> R {
-        let part = self.part(scope);
-        let mut part = lock(&part);
+        self.change_part(&self.part(scope), work)
+    }
+
+    fn change_part<R>(&self, part: &Mutex<Part>, work: impl FnOnce(&mut Part) -> R) -> R {
+        let mut part = lock(part);
         let (bytes, values) = (part.cells.bytes(), part.cells.values());
         let result = work(&mut part);
         if part.gone {
@@ -181,6 +194,7 @@ impl Live {
             sequenced: CommitSeq(0),
             last: CommitSeq(0),
             warmed: complete,
+            asked: HashSet::default(),
             gone: false,
         };
         scopes

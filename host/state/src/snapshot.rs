@@ -22,7 +22,8 @@ mod index;
 
 pub(crate) use index::{Index, Part, Run};
 
-use crate::behind::{Failure, View, Write};
+use crate::behind::{Each, Failure, Pass, View};
+use crate::engine::Keys;
 use crate::keys;
 use bytes::Bytes;
 use std::ops::{Bound, ControlFlow};
@@ -36,52 +37,96 @@ const HEADER_BYTES: usize = 40;
 const BLOCK_HEAD_BYTES: usize = 16;
 /// A block is closed once it holds this much.
 const BLOCK_BYTES: usize = 1 << 20;
-/// An object is closed once it holds this much.
-const OBJECT_BYTES: usize = 16 << 20;
 /// Nothing we write is larger unpacked: the largest entry fits in a frame.
 const LARGEST_BLOCK: u32 = 128 << 20;
 const LEVEL: i32 = 1;
 
-/// Writes what a view shows of some keys, in order, or everything; hands out each object as it is done.
+/// The state that a snapshot is made of, as of one moment.
+pub(crate) enum Shown {
+    /// To look single keys up.
+    View(Box<dyn View>),
+    /// To be gone through.
+    Pass(Pass),
+}
+
+/// Writes what is shown of some keys, in order, or everything; hands out each object as it is done, of about
+/// `object_bytes`.
 pub(crate) fn write(
-    view: &dyn View,
-    keys: Option<&[&[u8]]>,
+    shown: Shown,
+    keys: Option<Keys<'_>>,
     (commit, nonce): (CommitSeq, &str),
+    object_bytes: usize,
     sink: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut objects = Packer {
-        writer: Writer::new(nonce),
+        writer: Writer::new(nonce, object_bytes),
+        object_bytes,
         commit,
         nonce,
         sink,
     };
-    match keys {
-        Some(keys) => {
-            for key in keys {
-                let value = view.value(key)?;
-                objects.push(key, value.as_deref())?;
-            }
-        }
-        None => {
-            let mut written = Ok(());
+    match (shown, keys) {
+        (Shown::View(view), Some(keys)) => look_up(&*view, keys, &mut objects)?,
+        (Shown::View(view), None) => {
             let first = [0; keys::PREFIX_BYTES];
-            view.scan(Bound::Included(&first), None, &mut |key, value| {
-                written = objects.push(key, Some(value));
-                if written.is_ok() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-            written?;
+            all(
+                |each| view.scan(Bound::Included(&first), None, each),
+                |key, value| objects.push(key, Some(value)).map(|()| true),
+            )?;
         }
+        (Shown::Pass(pass), None) => all(pass, |key, value| {
+            objects.push(key, Some(value)).map(|()| true)
+        })?,
+        (Shown::Pass(pass), Some(keys)) => pick(pass, keys, &mut objects)?,
     }
     objects.close()
+}
+
+/// Looks each key up.
+fn look_up(view: &dyn View, mut keys: Keys<'_>, objects: &mut Packer<'_>) -> Result<(), Failure> {
+    while let Some(key) = keys.key() {
+        objects.push(key, view.value(key)?.as_deref())?;
+        keys.advance();
+    }
+    Ok(())
+}
+
+/// Goes through everything, and takes what belongs to one of the keys.
+fn pick(pass: Pass, mut keys: Keys<'_>, objects: &mut Packer<'_>) -> Result<(), Failure> {
+    all(pass, |key, value| {
+        while let Some(next) = keys.key().filter(|next| *next <= key) {
+            objects.push(next, (next == key).then_some(value))?;
+            keys.advance();
+        }
+        Ok(keys.key().is_some())
+    })?;
+    while let Some(key) = keys.key() {
+        objects.push(key, None)?;
+        keys.advance();
+    }
+    Ok(())
+}
+
+/// Goes through everything until told that it is enough or something fails.
+fn all(
+    pass: impl FnOnce(&mut Each<'_>) -> Result<(), Failure>,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut taken = Ok(true);
+    pass(&mut |key, value| {
+        taken = take(key, value);
+        match taken {
+            Ok(true) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    })?;
+    taken.map(drop)
 }
 
 /// Packs entries into objects.
 struct Packer<'p> {
     writer: Writer,
+    object_bytes: usize,
     commit: CommitSeq,
     nonce: &'p str,
     sink: &'p mut dyn FnMut(Bytes) -> Result<(), Failure>,
@@ -92,7 +137,7 @@ impl Packer<'_> {
         self.writer
             .push(key, value)
             .map_err(|error| broken(&error))?;
-        if self.writer.out.len() >= OBJECT_BYTES {
+        if self.writer.out.len() >= self.object_bytes {
             return self.close();
         }
         Ok(())
@@ -100,10 +145,11 @@ impl Packer<'_> {
 
     /// Closes an object, if it has anything.
     fn close(&mut self) -> Result<(), Failure> {
-        let writer = std::mem::replace(&mut self.writer, Writer::new(self.nonce));
-        if writer.entries == 0 && writer.block_entries == 0 {
+        if self.writer.entries == 0 && self.writer.block_entries == 0 {
             return Ok(());
         }
+        let next = Writer::new(self.nonce, self.object_bytes);
+        let writer = std::mem::replace(&mut self.writer, next);
         let object = writer.finish(self.commit, self.nonce);
         (self.sink)(object.map_err(|error| broken(&error))?)
     }
@@ -123,8 +169,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(nonce: &str) -> Self {
-        let out = vec![0; HEADER_BYTES + nonce.len() + 4];
+    /// Nothing yet, with room for an object.
+    fn new(nonce: &str, object_bytes: usize) -> Self {
+        // What it grew by would be there twice while it grows.
+        let mut out = Vec::with_capacity(object_bytes + BLOCK_BYTES);
+        out.resize(HEADER_BYTES + nonce.len() + 4, 0);
         Self {
             out,
             block: Vec::new(),
@@ -275,11 +324,14 @@ impl Reader {
         })
     }
 
-    /// Hands out the entries block by block, in order.
+    /// Hands out the entries in order; those of a block once all of it makes sense.
     ///
     /// # Errors
     /// `Corrupt` with the byte position; whatever `take` says.
-    pub(crate) fn blocks(&self, take: impl Fn(&[Write<'_>]) -> Result<()>) -> Result<()> {
+    pub(crate) fn entries(
+        &self,
+        mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
         let mut at = self.start;
         let mut last = Vec::new();
         for _ in 0..self.blocks {
@@ -296,14 +348,9 @@ impl Reader {
                 last.clear();
                 last.extend_from_slice(key);
             }
-            let writes: Vec<_> = entries
-                .iter()
-                .map(|(key, value)| Write {
-                    key: key.to_vec(),
-                    value: value.map(Into::into),
-                })
-                .collect();
-            take(&writes)?;
+            for (key, value) in entries {
+                take(key, value)?;
+            }
             at += BLOCK_HEAD_BYTES + block.body.len();
         }
         Ok(())

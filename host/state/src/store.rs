@@ -8,7 +8,7 @@ pub(crate) use restoring::{Piece, fill};
 
 use crate::behind::{self, Behind, Failure};
 use crate::cells::Known;
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, Memory, Place, Readers};
 use crate::list::{Query, list};
 use crate::live::Part;
 use crate::writer::Writer;
@@ -27,8 +27,34 @@ pub struct Settings {
     pub dir: PathBuf,
     /// Live values kept in memory.
     pub memory_bytes: ByteSize,
-    /// Changed values that wait to be written back; beyond it `apply` reports pressure.
+    /// Changed values that wait to be written back; beyond it `apply` reports pressure. While some are written
+    /// they are there once more.
     pub dirty_bytes: ByteSize,
+    /// What the store on disk keeps in memory: blocks that it read, and what isn't in its files yet.
+    pub store_bytes: ByteSize,
+    /// Which keys changed since the last snapshot, and objects on their way to storage while one is taken.
+    pub snapshot_memory: ByteSize,
+}
+
+/// Objects of a snapshot that are in memory: one that is made, one that waits and one that is uploaded.
+const OBJECTS: u64 = 3;
+/// Objects of a snapshot are neither smaller nor larger, except the last.
+const OBJECT_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(16 << 20);
+
+impl Settings {
+    fn memory(&self) -> Memory {
+        Memory {
+            live: self.memory_bytes.0,
+            dirty: self.dirty_bytes.0,
+            changed: ByteSize(self.snapshot_memory.0 / 2).as_usize(),
+        }
+    }
+
+    /// How large objects of snapshots become.
+    fn object_bytes(&self) -> usize {
+        let bytes = self.snapshot_memory.0 / 2 / OBJECTS;
+        ByteSize(bytes.clamp(*OBJECT_BYTES.start(), *OBJECT_BYTES.end())).as_usize()
+    }
 }
 
 /// A value that isn't in memory: read it with [`Store::load`].
@@ -61,7 +87,13 @@ pub struct Stats {
 /// use tidemill_types::{ByteSize, CommitSeq, FunctionId};
 ///
 /// let dir = tempfile::tempdir().unwrap();
-/// let settings = Settings { dir: dir.path().into(), memory_bytes: ByteSize::mib(64), dirty_bytes: ByteSize::mib(16) };
+/// let settings = Settings {
+///     dir: dir.path().into(),
+///     memory_bytes: ByteSize::mib(64),
+///     dirty_bytes: ByteSize::mib(16),
+///     store_bytes: ByteSize::mib(64),
+///     snapshot_memory: ByteSize::mib(32),
+/// };
 /// let store = Store::open(settings, &Metrics::default()).unwrap();
 /// let scope = Scope { function: FunctionId(1), partition: 0 };
 /// let mut changes = Changes::new(scope);
@@ -83,7 +115,10 @@ pub struct Store {
 struct Inner {
     engine: Arc<Engine>,
     writer: Option<Writer>,
+    readers: Option<Readers>,
     last: Mutex<snapshots::Last>,
+    /// How large objects of snapshots become.
+    object_bytes: usize,
 }
 
 impl Inner {
@@ -96,6 +131,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(readers) = &self.readers {
+            readers.stop();
+        }
         if let Some(writer) = &self.writer {
             writer.stop();
         }
@@ -149,15 +187,19 @@ impl<'a> Reader<'a> {
 }
 
 /// A folder on disk.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct Folder {
+    pub(crate) dir: PathBuf,
+    /// Memory of the store in it.
+    pub(crate) memory: u64,
+}
 
 impl Place for Folder {
     fn open(&self) -> Result<Arc<dyn Behind>, Failure> {
-        behind::open(&self.0).map(Arc::from)
+        behind::open(&self.dir, self.memory).map(Arc::from)
     }
 
     fn wipe(&self) -> Result<(), Failure> {
-        match std::fs::remove_dir_all(&self.0) {
+        match std::fs::remove_dir_all(&self.dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Failure::Broken(error.to_string()))
             }
@@ -183,8 +225,11 @@ impl Store {
                 ),
             )
         })?;
-        let place = Box::new(Folder(settings.dir.clone()));
-        let engine = Engine::open(place, settings.memory_bytes.0, dirty, metrics)
+        let place = Box::new(Folder {
+            dir: settings.dir.clone(),
+            memory: settings.store_bytes.0,
+        });
+        let engine = Engine::open(place, settings.memory(), metrics)
             .map_err(|error| error.at(settings.dir.display()))?;
         let engine = Arc::new(engine);
         let writer = Some(Writer::start(engine.clone(), dirty)?);
@@ -192,7 +237,9 @@ impl Store {
             inner: Arc::new(Inner {
                 engine,
                 writer,
+                readers: Some(Readers::start()?),
                 last: Mutex::default(),
+                object_bytes: settings.object_bytes(),
             }),
         })
     }
@@ -234,7 +281,27 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the store can't be read.
     pub fn load(&self, scope: Scope, missing: &[Missing]) -> Result<()> {
-        self.inner.engine.load(scope, missing)
+        let readers = self.inner.readers.as_ref();
+        self.inner.engine.load(scope, missing, readers)
+    }
+
+    /// Begins to bring values of keys into memory that are going to be needed, so that nobody has to wait for them
+    /// then; answers how many are read. What is known or on its way already costs a look. Doesn't block.
+    pub fn ahead<'k>(
+        &self,
+        scope: Scope,
+        slots: &[u16],
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> usize {
+        let readers = self.inner.readers.as_ref();
+        readers.map_or(0, |readers| {
+            self.inner.engine.ahead(scope, slots, keys, readers)
+        })
+    }
+
+    /// How many values of a scope may be read ahead and still be there when they are used.
+    pub fn window(&self) -> usize {
+        self.inner.engine.live.window()
     }
 
     /// Says that a transaction with changes of state is about to be sequenced. Keep it until
@@ -363,6 +430,9 @@ impl Store {
 
     /// Stops the background writer after writing back what is durable. Memory can still be read.
     pub fn close(&self) {
+        if let Some(readers) = &self.inner.readers {
+            readers.stop();
+        }
         if let Some(writer) = &self.inner.writer {
             writer.stop();
         }
@@ -374,12 +444,19 @@ impl Store {
 impl Store {
     /// Over any place and without a thread: [`Engine::step`] is called by hand.
     pub(crate) fn stepped(place: Box<dyn Place>, memory: u64, dirty: u64) -> Result<Self> {
-        let engine = Arc::new(Engine::open(place, memory, dirty, &Metrics::default())?);
+        let memory = Memory {
+            live: memory,
+            dirty,
+            changed: 64 << 20,
+        };
+        let engine = Arc::new(Engine::open(place, memory, &Metrics::default())?);
         Ok(Self {
             inner: Arc::new(Inner {
                 engine,
                 writer: None,
+                readers: None,
                 last: Mutex::default(),
+                object_bytes: 1 << 20,
             }),
         })
     }

@@ -1,5 +1,6 @@
 //! The whole crate against a plain model.
 
+mod ahead;
 mod bucket;
 mod cleaning;
 mod durability;
@@ -10,6 +11,7 @@ mod restarts;
 
 use crate::behind::{Behind, Failure, Map, View};
 use crate::engine::{Engine, Place};
+use crate::snapshot::Shown;
 use crate::store::{Piece, fill};
 use crate::{Change, Changes, Scope, Store, keys, snapshot};
 use bytes::Bytes;
@@ -48,13 +50,13 @@ fn over(map: &Map, memory: u64) -> Store {
 }
 
 /// The objects of a snapshot with everything that a view shows.
-fn packed(view: &dyn View, commit: CommitSeq, nonce: &str) -> Vec<Bytes> {
+fn packed(view: Box<dyn View>, commit: CommitSeq, nonce: &str) -> Vec<Bytes> {
     let mut objects = Vec::new();
     let mut sink = |object| {
         objects.push(object);
         Ok(())
     };
-    snapshot::write(view, None, (commit, nonce), &mut sink).expect("packs");
+    snapshot::write(Shown::View(view), None, (commit, nonce), 1 << 20, &mut sink).expect("packs");
     objects
 }
 

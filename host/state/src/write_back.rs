@@ -244,7 +244,7 @@ mod tests {
                 upto: CommitSeq(2),
                 sections: vec![(SCOPE, sections)],
             },
-            &mut Changed::none(),
+            &mut Changed::none(1 << 20),
         )
         .expect("works");
         assert_eq!(content(&map), [kept.to_be_bytes().to_vec()]);

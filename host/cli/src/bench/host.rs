@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tidemill_server::{Config, Overrides};
 
 /// A host in another process; killed if dropped.
 pub(super) struct Host {
@@ -15,6 +16,8 @@ pub(super) struct Host {
     /// `127.0.0.1:PORT`.
     pub(super) address: String,
     pub(super) client: Client,
+    /// What its memory is limited to, in bytes.
+    limit: Option<u64>,
 }
 
 /// Processor time that a host has used.
@@ -37,6 +40,7 @@ impl Host {
 
     /// Starts one with settings of its own (`log.segment_age=1s`).
     pub(super) fn start_with(dir: &Path, settings: &[&str]) -> Result<Self> {
+        let limit = limit(settings)?;
         let settings = settings.iter().chain(&["telemetry.level=warn"]);
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -60,6 +64,7 @@ impl Host {
             process,
             address,
             client,
+            limit,
         })
     }
 
@@ -101,10 +106,25 @@ impl Host {
         self.process.threads()
     }
 
-    /// Resident memory now and at most so far, in bytes.
+    /// Resident memory now and at most so far, and what it is limited to, in bytes.
     pub(super) fn memory(&self) -> Value {
-        self.process.memory()
+        let mut memory = self.process.memory();
+        memory["limit"] = self.limit.into();
+        memory
     }
+}
+
+/// What a host keeps its memory to that is started here with these settings.
+fn limit(settings: &[&str]) -> Result<Option<u64>> {
+    let pairs = settings.iter().filter_map(|pair| pair.split_once('='));
+    let overrides = Overrides {
+        settings: pairs
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        ..Overrides::default()
+    };
+    let config = Config::load(None, std::env::vars(), &overrides)?;
+    Ok(config.planned_memory().map(|limit| limit.0))
 }
 
 /// The value of a figure without labels in a text of metrics.

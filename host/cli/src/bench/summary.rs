@@ -44,7 +44,11 @@ fn table(columns: Columns, rows: &[Value]) -> Table {
 }
 
 fn shown(value: &Value, look: Look) -> String {
-    // Memory is told as the most there was.
+    // Memory is told as the most there was, and whether that is within its limit.
+    if let (Some(most), Some(limit)) = (value["most"].as_u64(), value["limit"].as_u64()) {
+        let over = if most > limit { ", OVER" } else { "" };
+        return format!("{} of {}{over}", print::bytes(most), print::bytes(limit));
+    }
     let value = value.get("most").unwrap_or(value);
     match (look, value.as_f64()) {
         (Look::Whole, Some(number)) => whole(number),

@@ -14,8 +14,6 @@ use tidemill_types::{Error, Result};
 
 /// Read at a time.
 const STRETCH: u64 = 1 << 20;
-/// Kept, in bytes of journal.
-const KEPT: u64 = 12 << 20;
 
 /// Stretches that may be read side by side.
 const LANES: usize = 8;
@@ -58,11 +56,11 @@ pub(crate) struct Frames {
     counted: Stretches,
 }
 
-#[derive(Default)]
 struct Kept {
     /// By file number and start.
     stretches: BTreeMap<(u64, u64), Known>,
     bytes: u64,
+    most: u64,
     uses: u64,
 }
 
@@ -72,9 +70,16 @@ struct Known {
 }
 
 impl Frames {
-    pub(crate) fn new(counted: Stretches) -> Self {
+    /// None yet; so many bytes of journal are kept, or the stretch that was read last.
+    pub(crate) fn new(most: u64, counted: Stretches) -> Self {
+        let kept = Kept {
+            stretches: BTreeMap::new(),
+            bytes: 0,
+            most,
+            uses: 0,
+        };
         Self {
-            kept: Mutex::default(),
+            kept: Mutex::new(kept),
             reading: Default::default(),
             counted,
         }
@@ -137,7 +142,7 @@ impl Kept {
         if let Some(other) = self.stretches.insert((file, at), known) {
             self.bytes -= other.stretch.end - at;
         }
-        while self.bytes > KEPT && self.stretches.len() > 1 {
+        while self.bytes > self.most && self.stretches.len() > 1 {
             let oldest = self.stretches.iter().min_by_key(|(_, k)| k.last_use);
             let Some(place) = oldest.map(|(place, _)| *place) else {
                 return;
@@ -245,7 +250,7 @@ mod tests {
                 hits: Counter::default(),
                 misses: Counter::default(),
             };
-            let frames = Frames::new(counted.clone());
+            let frames = Frames::new(12 << 20, counted.clone());
             let begin = Barrier::new(READERS);
             std::thread::scope(|scope| {
                 for _ in 0..READERS {

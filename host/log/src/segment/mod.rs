@@ -14,7 +14,7 @@ mod typed;
 mod writer;
 
 pub(crate) use reader::{ABSENT, Segments};
-pub(crate) use schema::COLUMNS;
+pub(crate) use schema::{COLUMNS, ROW_GROUP_BYTES};
 pub(crate) use writer::{Finished, NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_env::Recent;
 use tidemill_env::files::BlockCache;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Batch, Error, ROW_HEAD_BYTES, Result, Timestamp};
+use tidemill_types::{Batch, ByteSize, Error, ROW_HEAD_BYTES, Result, Timestamp};
 
 /// Most event bytes of one answer, whatever the limit says.
 const ANSWER_BYTES: usize = 16 << 20;
@@ -25,8 +25,8 @@ const AHEAD: usize = 2;
 const LEAST_AHEAD: usize = 4;
 /// The part of the memory for reading that is for footers.
 const FOOTERS: u64 = 4;
-/// Bytes of buffers kept for units to come.
-const BUFFERS: usize = 8 << 20;
+/// The part of it that is for buffers of units to come.
+const BUFFERS: u64 = 4;
 /// Offset, ingest time and commit of an event, and its row head.
 const ROW_BYTES: usize = 24 + ROW_HEAD_BYTES;
 
@@ -54,14 +54,15 @@ type UnitOf = (Arc<str>, usize, usize);
 impl Segments {
     /// With so many bytes of memory, and blocks of objects kept in `cache`.
     pub(crate) fn new(objects: Objects, memory: u64, cache: Option<BlockCache>) -> Self {
-        let footers = memory / FOOTERS;
+        let (footers, buffers) = (memory / FOOTERS, memory / BUFFERS);
+        let units = memory - footers - buffers;
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
         Self(Arc::new(Inner {
             fetch: Fetch { objects, cache },
             footers: Mutex::new(Recent::new(footers)),
-            units: Mutex::new(Recent::new(memory - footers)),
-            buffers: Buffers::keeping(BUFFERS),
-            ahead: ahead(memory - footers, threads),
+            units: Mutex::new(Recent::new(units)),
+            buffers: Buffers::keeping(ByteSize(buffers).as_usize()),
+            ahead: ahead(units, threads),
             threads,
         }))
     }

@@ -35,7 +35,7 @@ pub(super) const KEY: usize = 4;
 pub(super) const VALUE: usize = 5;
 
 /// Encoded bytes of one row group: what a writer holds in memory and a reader can skip.
-const ROW_GROUP_BYTES: usize = 32 << 20;
+pub(crate) const ROW_GROUP_BYTES: usize = 16 << 20;
 /// How often a bloom filter says yes for a key that isn't there.
 const BLOOM_FALSE: f64 = 0.01;
 /// Distinct keys of a row group that a bloom filter has room for while it grows; it is folded to what is

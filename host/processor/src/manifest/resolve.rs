@@ -64,7 +64,7 @@ fn bounds(root: &Table<'_>) -> Result<Limits> {
     let (kib, mib) = (|n: u64| ByteSize(n << 10), ByteSize::mib);
     let value = ByteSize(limits::STATE_VALUE_BYTES as u64);
     Ok(Limits {
-        memory: table.size("memory", mib(64), mib(1)..=mib(4096))?,
+        memory: table.size("memory", Limits::MEMORY, mib(1)..=mib(4096))?,
         deadline: table.duration(
             "deadline",
             Duration::from_secs(1),

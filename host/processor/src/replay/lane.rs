@@ -21,7 +21,7 @@ use tidemill_env::metrics::Metrics;
 use tidemill_env::{Clock, Random, Shutdown, Urgency};
 use tidemill_log::{Log, Read, ReadLimit};
 use tidemill_state::Store;
-use tidemill_types::{Error, Event, PartitionId, Result, Timestamp};
+use tidemill_types::{ByteSize, Error, Event, PartitionId, Result, Timestamp};
 
 /// What the tasks of one replayed version share: state of their own, a clock that stands still.
 pub(crate) struct Run {
@@ -40,6 +40,9 @@ impl Run {
             dir: folder.join("state"),
             memory_bytes: memory.live,
             dirty_bytes: memory.dirty,
+            store_bytes: memory.live,
+            // No snapshot is taken.
+            snapshot_memory: ByteSize(0),
         };
         let unseen = Metrics::default();
         let parts = Parts {

@@ -279,7 +279,10 @@ impl Task {
         let scope = self.scope();
         match self.guest.pack(pending, &self.parts.state, scope, slots) {
             Ok(missing) if missing.is_empty() => {}
-            Ok(missing) => return Some(Slice::State(Wanted::Values(scope, missing))),
+            Ok(missing) => {
+                self.looked.missed();
+                return Some(Slice::State(Wanted::Values(scope, missing)));
+            }
             Err(fault) => return Some(Slice::Fault(fault)),
         }
         if keyless > 0 {

@@ -151,6 +151,8 @@ impl Host {
             dir: dir.join("state"),
             memory_bytes: memory,
             dirty_bytes: ByteSize(memory.0 / 2),
+            store_bytes: ByteSize::mib(8),
+            snapshot_memory: ByteSize::mib(8),
         };
         let state = Store::open(state, &metrics)?;
         let mut settings = tidemill_log::Settings {

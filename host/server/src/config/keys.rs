@@ -89,6 +89,8 @@ keys! {
     "log.journal_bytes", "With this much journal that can't be cut, because object storage is away, appends are refused; 0B: only the disk bounds it.",
         log.journal_bytes, bytes, quoted;
     "log.reading_bytes", "Memory for footers and decoded events of segments, for those who read on or read the same.", log.reading_bytes, bytes, quoted;
+    "log.sealing_bytes", "Memory for row groups of segments that are written side by side.", log.sealing_bytes, bytes, quoted;
+    "log.reuse_bytes", "Memory that is kept to be used again: buffers of frames, and what was read of the journal.", log.reuse_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
     "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;
@@ -99,7 +101,9 @@ keys! {
         log.idempotency_window, duration, |v: &Duration| quoted(format_duration(*v));
 
     "state.memory_bytes", "Live values of functions kept in memory.", state.memory_bytes, bytes, quoted;
-    "state.dirty_bytes", "Changed values that may wait to be written back.", state.dirty_bytes, bytes, quoted;
+    "state.dirty_bytes", "Changed values that may wait to be written back; those that are being written are in memory once more.", state.dirty_bytes, bytes, quoted;
+    "state.store_bytes", "Memory of the state store on disk: blocks that it read, and what isn't in its files yet.", state.store_bytes, bytes, quoted;
+    "state.snapshot_memory", "Memory of snapshots of the state: which keys changed since the last one (where they are too many, the next one has everything), and objects on their way to storage.", state.snapshot_memory, bytes, quoted;
 
     "functions.threads", "Threads that run functions; 0: as many as cores.", functions.threads, whole, usize::to_string;
     "functions.instances", "Instances that addresses are reserved for; those beyond it take longer to make.", functions.instances, whole, u32::to_string;
@@ -111,7 +115,7 @@ keys! {
     "functions.compile_time", "How long compiling a component may take; one that takes longer is refused.",
         functions.compile_time, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.max_component", "Largest component that is taken; 64MiB at most.", functions.maxima.component, component, quoted;
-    "functions.max_memory", "Most memory that a function may give its instances (limits.memory).", functions.maxima.memory, bytes, quoted;
+    "functions.max_memory", "Most memory that a function may give its instances (limits.memory); never more than functions.memory_bytes.", functions.maxima.memory, bytes, quoted;
     "functions.max_deadline", "Longest time that a function may give its calls (limits.deadline).",
         functions.maxima.deadline, pause, |v: &Duration| quoted(format_duration(*v));
     "functions.max_state", "Most state that a function may keep, over all partitions (limits.state_bytes).", functions.maxima.state, bytes, quoted;

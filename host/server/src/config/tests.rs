@@ -24,10 +24,15 @@ fn flags_override_variables_override_the_file() {
     let overrides = Overrides {
         dir: Some("c".into()),
         listen: Some("[::1]:0".into()),
-        settings: vec![("http.busy_wait".into(), "1ms".into())],
+        settings: vec![
+            ("http.busy_wait".into(), "1ms".into()),
+            // So much that no share is below its default, whatever the machine has.
+            ("memory.limit".into(), "64GiB".into()),
+        ],
     };
     let config = load(Some(file), &env, &overrides).unwrap();
     let mut expected = Config {
+        memory_limit: ByteSize::mib(64 << 10),
         dir: "c".into(),
         listen: "[::1]:0".parse().unwrap(),
         ..Config::default()

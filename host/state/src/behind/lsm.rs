@@ -1,34 +1,67 @@
 //! The store on disk: fjall, one keyspace.
 
-use super::{Behind, Each, Failure, Marker, View, Write};
+use super::{Behind, Each, Failure, Loading, Marker, Pass, View, Write};
 use crate::keys::MARKER;
 use fjall::config::PartitioningPolicy;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable,
+};
+use lsm_tree::Guard;
 use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The keyspace's name: a new one for every layout and every change of its options, which are kept
 /// from its creation on.
 const KEYSPACE: &str = "state-2";
-/// A flush of the memtable syncs while it holds the write lock; small ones keep that short.
-const MEMTABLE_BYTES: u64 = 8 << 20;
+/// Never reached: a memtable is closed at [`Share::memtable`], which may be another one at the next start.
+const MEMTABLE_BYTES: u64 = 64 << 20;
 /// The least allowed: what has to be replayed at the next open.
 const LOG_BYTES: u64 = 64 << 20;
-/// Blocks read for misses; live values are kept above.
-const CACHE_BYTES: u64 = 16 << 20;
 const THREADS: usize = 2;
+/// Closed memtables that may wait to be written to a file.
+const CLOSED: usize = 2;
+/// How often it is looked whether one was, and how many times at most before the store is left to see to it.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 5000;
+
+/// Memory that an entry of a memtable takes beside key and value.
+const ENTRY_BYTES: usize = 64;
+
+/// How memory is shared out within the store.
+struct Share {
+    /// Blocks read for misses; live values are kept above.
+    cache: u64,
+    /// Bytes after which a memtable is closed: one is filled, and [`CLOSED`] may wait. A flush syncs while it holds
+    /// the write lock; small ones keep that short.
+    memtable: u64,
+}
+
+impl Share {
+    /// Entries of a memtable take about half as much again as is counted, and what is written at once goes beyond.
+    fn of(memory: u64) -> Self {
+        Self {
+            cache: memory / 4,
+            memtable: (memory / 8).clamp(1 << 20, 16 << 20),
+        }
+    }
+}
 
 struct Lsm {
     database: Database,
     keyspace: Keyspace,
+    share: Share,
+    /// Bytes in the memtable that is filled.
+    filled: AtomicU64,
 }
 
-/// Opens or creates the store in a folder.
-pub(crate) fn open(dir: &Path) -> Result<Box<dyn Behind>, Failure> {
+/// Opens or creates the store in a folder; it keeps about `memory` bytes in memory.
+pub(crate) fn open(dir: &Path, memory: u64) -> Result<Box<dyn Behind>, Failure> {
     // Damaged files may meet an assertion instead of an error.
-    let opened = catch_unwind(AssertUnwindSafe(|| open_unguarded(dir)));
+    let opened = catch_unwind(AssertUnwindSafe(|| open_unguarded(dir, Share::of(memory))));
     match opened {
         Ok(Ok(lsm)) => Ok(Box::new(lsm)),
         Ok(Err(error)) => Err(error.into()),
@@ -36,9 +69,9 @@ pub(crate) fn open(dir: &Path) -> Result<Box<dyn Behind>, Failure> {
     }
 }
 
-fn open_unguarded(dir: &Path) -> fjall::Result<Lsm> {
+fn open_unguarded(dir: &Path, share: Share) -> fjall::Result<Lsm> {
     let database = Database::builder(dir)
-        .cache_size(CACHE_BYTES)
+        .cache_size(share.cache)
         .max_journaling_size(LOG_BYTES)
         .worker_threads(THREADS)
         .open()?;
@@ -57,7 +90,32 @@ fn open_unguarded(dir: &Path) -> fjall::Result<Lsm> {
             .filter_block_partitioning_policy(in_parts())
             .index_block_partitioning_policy(in_parts())
     })?;
-    Ok(Lsm { database, keyspace })
+    Ok(Lsm {
+        filled: AtomicU64::new(database.write_buffer_size()),
+        database,
+        keyspace,
+        share,
+    })
+}
+
+impl Lsm {
+    /// Waits until closed memtables were written, as far as they would be too many with another. Of that the store
+    /// tells nobody.
+    fn wait_for_flushes(&self) {
+        let is_full = |_: &u32| self.keyspace.sealed_memtable_count() >= CLOSED;
+        (0..LOOKS)
+            .take_while(is_full)
+            .for_each(|_| std::thread::park_timeout(LOOK));
+    }
+
+    /// Closes the memtable once it has enough.
+    fn filled_by(&self, bytes: u64) -> fjall::Result<()> {
+        if self.filled.fetch_add(bytes, Ordering::AcqRel) + bytes >= self.share.memtable {
+            self.keyspace.rotate_memtable()?;
+            self.filled.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
 }
 
 impl Behind for Lsm {
@@ -81,6 +139,11 @@ impl Behind for Lsm {
     }
 
     fn write(&self, batch: &[Write<'_>], marker: Option<Marker>) -> Result<(), Failure> {
+        self.wait_for_flushes();
+        let size = |write: &Write<'_>| {
+            ENTRY_BYTES + write.key.len() + write.value.as_ref().map_or(0, |value| value.len())
+        };
+        let bytes = batch.iter().map(size).sum::<usize>() as u64;
         let mut writes = self.database.batch();
         for write in batch {
             match &write.value {
@@ -91,7 +154,8 @@ impl Behind for Lsm {
         if let Some(marker) = marker {
             writes.insert(&self.keyspace, MARKER, marker.to_bytes());
         }
-        Ok(writes.commit()?)
+        writes.commit()?;
+        Ok(self.filled_by(bytes)?)
     }
 
     fn view(&self) -> Result<Box<dyn View>, Failure> {
@@ -101,12 +165,59 @@ impl Behind for Lsm {
         }))
     }
 
+    fn pass(&self) -> Result<Pass, Failure> {
+        // Nothing that is seen at this moment goes before the iterator holds it.
+        let _moment = self.database.snapshot();
+        let all = self.keyspace.tree.iter(self.database.visible_seqno(), None);
+        Ok(Box::new(move |each| {
+            for pair in all {
+                let (key, value) = pair.into_inner().map_err(fjall::Error::from)?;
+                if key.as_ref() != MARKER && each(&key, &value).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        }))
+    }
+
+    fn count(&self) -> u64 {
+        self.keyspace.approximate_len() as u64
+    }
+
     fn clear(&self) -> Result<(), Failure> {
         Ok(self.keyspace.clear()?)
     }
 
+    fn load(&self) -> Result<Box<dyn Loading + '_>, Failure> {
+        let mut open = Some(self.keyspace.start_ingestion()?);
+        Ok(Box::new(Ingestion(move |entry: Entry<'_>| {
+            match (entry, &mut open) {
+                (Some((key, Some(value))), Some(open)) => open.write(key, value),
+                (Some((key, None)), Some(open)) => open.write_tombstone(key),
+                (None, open) => open.take().map_or(Ok(()), |open| open.finish()),
+                (Some(_), None) => Ok(()),
+            }
+        })))
+    }
+
     fn persist(&self) -> Result<(), Failure> {
         Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+}
+
+/// A key with its value or its removal; `None`: the end.
+type Entry<'e> = Option<(&'e [u8], Option<&'e [u8]>)>;
+
+/// Does what the store's own ingestion is told, whose type has no name.
+struct Ingestion<F>(F);
+
+impl<F: FnMut(Entry<'_>) -> fjall::Result<()>> Loading for Ingestion<F> {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
+        Ok((self.0)(Some((key, value)))?)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        Ok((self.0)(None)?)
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use tidemill_types::CommitSeq;
 
 /// Most bytes of sections in one write-back, so that it ends soon and is small beside the store's own log.
-pub(crate) const WRITE_BACK_BYTES: u64 = 8 << 20;
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// Of what may wait, one write-back takes this part: what it writes is in memory once more until it is written.
+const WRITE_BACK_PART: u64 = 4;
 
 /// A section that waits.
 pub(super) struct Waiting {
@@ -24,6 +26,11 @@ pub(crate) struct WriteBack {
 }
 
 impl Live {
+    /// About how much is written back at once.
+    pub(crate) fn write_back_bytes(&self) -> u64 {
+        WRITE_BACK_BYTES.min(self.dirty / WRITE_BACK_PART)
+    }
+
     /// What to write back next, about `most` bytes of it; without sections when nothing waits that may
     /// be written: then everything up to its commit is in the store behind already.
     pub(crate) fn take_batch(&self, most: u64) -> WriteBack {

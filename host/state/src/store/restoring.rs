@@ -128,7 +128,7 @@ pub(crate) fn fill(
         let mut taken = 0;
         while let Some(checked) = piece.take() {
             match checked {
-                Checked::Object(reader) => reader.blocks(|batch| filling.write(batch))?,
+                Checked::Object(reader) => reader.entries(|key, value| filling.push(key, value))?,
                 Checked::Cleared(prefix) => filling.remove(&prefix)?,
             }
             taken += 1;

@@ -10,12 +10,13 @@
 
 use super::Store;
 use crate::behind::Failure;
-use crate::engine::{Changed, Engine};
-use crate::snapshot::{self, Index, Part, Run};
+use crate::engine::{Changed, Engine, Sorted};
+use crate::snapshot::{self, Index, Part, Run, Shown};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use tidemill_env::objects::{Created, Objects};
+use tidemill_env::{Urgency, in_background};
 use tidemill_types::{CommitSeq, Error, ErrorKind, Result};
 use tokio::sync::mpsc;
 
@@ -108,11 +109,19 @@ impl Store {
     async fn take(&self, objects: &Objects, nonce: &str, base: Option<&Taken>) -> Result<Taken> {
         let (engine, mark, is_next) = (self.inner.engine.clone(), nonce.to_owned(), base.is_some());
         let (to, from) = mpsc::channel(AHEAD);
-        let writing = tokio::task::spawn_blocking(move || write(&engine, &mark, is_next, &to));
-        let uploaded = upload(objects, nonce, from).await;
-        let written = writing
+        let object_bytes = self.inner.object_bytes;
+        // Whoever writes back waits for this, and for nothing else of it.
+        let frozen = tokio::task::spawn_blocking({
+            let engine = engine.clone();
+            move || engine.freeze_since()
+        });
+        let frozen = frozen
             .await
-            .map_err(|error| Error::internal(format!("the snapshot ended early: {error}")))?;
+            .map_err(|error| Error::internal(format!("the snapshot ended early: {error}")))??;
+        let writing = in_background("snapshot", Urgency::Low, move || {
+            write(&engine, frozen, (&mark, object_bytes), is_next, &to)
+        });
+        let (written, uploaded) = tokio::join!(writing, upload(objects, nonce, from));
         let (written, parts) = match (written, uploaded) {
             (Ok(written), Ok(parts)) => (written, parts),
             (Ok(written), Err(error)) => {
@@ -222,24 +231,24 @@ fn may_grow(index: &Index) -> bool {
 /// Writes what changed since the last snapshot, or everything if that isn't known or nothing comes before it.
 fn write(
     engine: &Engine,
-    nonce: &str,
+    (shown, commit, mut changed): (Shown, CommitSeq, Changed),
+    (nonce, object_bytes): (&str, usize),
     is_next: bool,
     to: &mpsc::Sender<(CommitSeq, Bytes)>,
 ) -> Result<Written> {
-    let (view, commit, changed) = engine.freeze_since()?;
-    let sorted = if is_next { changed.sorted() } else { None };
+    let (keys, cleared) = match is_next.then(|| changed.sorted()).flatten() {
+        Some(Sorted { cleared, keys }) => {
+            let cleared = cleared.into_iter().map(Into::into).collect();
+            (Some(keys), Some(cleared))
+        }
+        None => (None, None),
+    };
     let mut is_taken = true;
-    let done = snapshot::write(
-        &*view,
-        sorted.as_ref().map(|sorted| sorted.keys.as_slice()),
-        (commit, nonce),
-        &mut |bytes| {
-            is_taken = to.blocking_send((commit, bytes)).is_ok();
-            let gone = || Failure::Broken("nobody takes it".to_owned());
-            is_taken.then_some(()).ok_or_else(gone)
-        },
-    );
-    let cleared = sorted.map(|sorted| sorted.cleared.into_iter().map(Into::into).collect());
+    let done = snapshot::write(shown, keys, (commit, nonce), object_bytes, &mut |bytes| {
+        is_taken = to.blocking_send((commit, bytes)).is_ok();
+        let gone = || Failure::Broken("nobody takes it".to_owned());
+        is_taken.then_some(()).ok_or_else(gone)
+    });
     match done {
         Ok(()) => Ok(Written {
             commit,

@@ -88,6 +88,8 @@ pub(super) fn opened(dir: &tempfile::TempDir) -> Store {
         dir: dir.path().to_owned(),
         memory_bytes: ByteSize::mib(64),
         dirty_bytes: ByteSize::mib(8),
+        store_bytes: ByteSize::mib(8),
+        snapshot_memory: ByteSize::mib(96),
     };
     Store::open(settings, &Metrics::default()).expect("opens")
 }

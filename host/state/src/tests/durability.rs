@@ -15,6 +15,8 @@ fn open(dir: &Path, metrics: &Metrics) -> tidemill_types::Result<Store> {
             dir: dir.to_owned(),
             memory_bytes: ByteSize::mib(1),
             dirty_bytes: ByteSize::mib(1),
+            store_bytes: ByteSize::mib(8),
+            snapshot_memory: ByteSize::mib(8),
         },
         metrics,
     )

@@ -3,7 +3,7 @@
 use super::{Cell, InMemory, State, over, packed, restored, scope, stored, value};
 use crate::behind::{Fault, Map};
 use crate::engine::{Place, Step as Stepped};
-use crate::live::Load;
+use crate::live::{Begun, Load};
 use crate::store::Folder;
 use crate::{Change, Changes, ChangesReader, Intent, Missing, ORDERED_SLOTS, Scope, Store, keys};
 use bytes::Bytes;
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
             })
             .collect();
         let engine = self.store().engine();
-        let Some(load) = engine.live.begin_load(scope, &missing) else {
+        let Begun::Load(load) = engine.live.begin_load(scope, &missing) else {
             return;
         };
         let behind = stored(engine);
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
             return assert!(self.faults.is_some(), "only a fault prevents it");
         };
         assert_eq!(commit, self.store().engine().live.writable());
-        let objects = packed(&*view, commit, "nonce");
+        let objects = packed(view, commit, "nonce");
         let copy = over(&Map::default(), 1 << 20);
         super::set(&copy, 1, scope(9, 9), b"old", b"old");
         let restored = restored(&copy, Some(commit), objects);
@@ -393,7 +393,11 @@ proptest! {
     #[test]
     fn agrees_with_the_model_on_disk(steps in proptest::collection::vec(step(), 1..60), memory in prop_oneof![Just(400), Just(200 << 20)]) {
         let dir = tempfile::tempdir().expect("temporary folder");
-        run(Box::new(|| Box::new(Folder(dir.path().join("state")))), None, memory, &steps, true);
+        let folder = || Folder {
+            dir: dir.path().join("state"),
+            memory: 8 << 20,
+        };
+        run(Box::new(move || Box::new(folder())), None, memory, &steps, true);
     }
 }
 

@@ -55,6 +55,47 @@ async fn a_snapshot_goes_to_storage_and_back() {
     );
 }
 
+/// Looked up one by one, or picked out of all: where a tenth changed, it is the latter.
+#[tokio::test]
+async fn the_next_snapshot_has_many_changes_and_what_was_removed() {
+    let (bucket, objects) = bucket();
+    let dirs = [
+        tempfile::tempdir().expect("folder"),
+        tempfile::tempdir().expect("folder"),
+    ];
+    let (store, scope) = (opened(&dirs[0]), scope(1, 0));
+    let change = |commit: u64, keys: &mut dyn Iterator<Item = u64>| {
+        let mut changes = Changes::new(scope);
+        for key in keys {
+            let (key, value) = (key.to_be_bytes(), random(key ^ commit));
+            changes.push(match commit > 1 && key[7] % 3 == 0 {
+                true => Change::Delete { slot: 0, key: &key },
+                false => Change::Set {
+                    slot: 0,
+                    key: &key,
+                    value: &value,
+                },
+            });
+        }
+        let applied = store.apply(CommitSeq(commit), changes.as_bytes());
+        applied.expect("applies");
+        store.durable(CommitSeq(commit));
+    };
+    change(1, &mut (0..5000));
+    store.snapshot(&objects, "one").await.expect("taken");
+    let whole: usize = bucket.listed().values().sum();
+    // Some are beyond what there was, and some of those are removed without having been there.
+    change(2, &mut (0..5100).step_by(10));
+    let (second, _) = store.snapshot(&objects, "two").await.expect("taken");
+    let added = bucket.listed().values().sum::<usize>() - whole;
+    assert!(added < whole / 5, "{added} of {whole}");
+    let copy = opened(&dirs[1]);
+    copy.restore(&objects, &second).await.expect("restores");
+    let state = stored(store.engine());
+    assert!(state.len() < 5000, "some were removed");
+    assert_eq!(stored(copy.engine()), state);
+}
+
 #[tokio::test]
 async fn the_next_snapshot_has_what_changed_and_shares_the_rest() {
     let (bucket, objects) = bucket();
@@ -164,7 +205,7 @@ fn small() -> Bytes {
     set(&store, 2, scope(1, 2), b"b", b"22");
     store.durable(CommitSeq(3));
     let (view, commit) = store.engine().freeze().expect("works");
-    let mut objects = packed(&*view, commit, "n0");
+    let mut objects = packed(view, commit, "n0");
     assert_eq!(objects.len(), 1);
     objects.remove(0)
 }

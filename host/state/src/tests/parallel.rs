@@ -22,6 +22,8 @@ fn open(dir: &Path) -> Store {
         dir: dir.to_owned(),
         memory_bytes: ByteSize(3000),
         dirty_bytes: ByteSize(20_000),
+        store_bytes: ByteSize::mib(8),
+        snapshot_memory: ByteSize::mib(8),
     };
     Store::open(settings, &Metrics::default()).expect("opens")
 }
@@ -129,7 +131,11 @@ fn tasks_in_parallel_leave_exact_snapshots_and_an_exact_end() {
     let all = CommitSeq(u64::from(TASKS) * TRANSACTIONS);
     store.close();
     drop(store);
-    let store = Store::stepped(Box::new(Folder(dir.path().to_owned())), 0, 0).expect("opens");
+    let folder = Folder {
+        dir: dir.path().to_owned(),
+        memory: 1 << 20,
+    };
+    let store = Store::stepped(Box::new(folder), 0, 0).expect("opens");
     assert_eq!(
         (store.reflects(), stored(store.engine())),
         (all, state_at(&journal, all))
