@@ -32,14 +32,14 @@ pub(super) struct Columns {
 enum Own {
     None,
     Typed(Typed),
-    Letters(Letters),
+    Letters(Box<Letters>),
 }
 
 impl Own {
     fn of(topic: &Topic, rows: usize) -> Self {
         match &topic.settings.schema {
             Some(schema) => Self::Typed(Typed::new(schema.clone(), rows)),
-            None if letters::are_in(topic) => Self::Letters(Letters::new(rows)),
+            None if letters::are_in(topic) => Self::Letters(Box::new(Letters::new(rows))),
             None => Self::None,
         }
     }

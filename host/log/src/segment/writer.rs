@@ -134,11 +134,12 @@ impl SegmentWriter {
             return Ok(());
         }
         let first = batch.offset(0);
+        let (time, ingest) = (batch.head(0).time, batch.ingest_time(0).micros());
         let seen = self.seen.get_or_insert(Seen {
             first,
             end: first,
-            time: i64::MAX..i64::MIN,
-            ingest: i64::MAX..i64::MIN,
+            time: time..time,
+            ingest: ingest..ingest,
         });
         let before = seen.end;
         let (mut time, mut ingest) = (seen.time.clone(), seen.ingest.clone());

@@ -159,27 +159,29 @@ fn is_within(part: &Range<usize>, whole: &Range<usize>) -> bool {
 /// The stretch of a payload in which a batch's values lie, and the one of its keys if those lie elsewhere; none if
 /// much else lies there.
 fn stretches(batch: &Batch) -> Option<(Range<usize>, Range<usize>)> {
-    const NOWHERE: Range<usize> = usize::MAX..0;
-    let (mut values, mut keys, mut bytes) = (NOWHERE, NOWHERE, 0);
-    let with =
-        |all: &Range<usize>, part: &Range<usize>| all.start.min(part.start)..all.end.max(part.end);
+    let (mut values, mut keys, mut bytes) = (None, None, 0);
+    let with = |all: Option<Range<usize>>, part: Range<usize>| match all {
+        Some(all) => all.start.min(part.start)..all.end.max(part.end),
+        None => part,
+    };
     for row in 0..batch.len() {
         let (key, rest) = places(batch.head(row));
-        if !rest.is_empty() {
-            bytes += rest.len();
-            values = with(&values, &rest);
-        }
         if !key.is_empty() && !is_within(&key, &rest) {
             bytes += key.len();
-            keys = with(&keys, &key);
+            keys = Some(with(keys, key));
+        }
+        if !rest.is_empty() {
+            bytes += rest.len();
+            values = Some(with(values, rest));
         }
     }
-    let apart = keys.start > values.end || values.start > keys.end;
-    if !apart || values.is_empty() {
-        (values, keys) = (with(&values, &keys), 0..0);
-    } else if keys.is_empty() {
-        keys = 0..0;
-    }
+    let (values, keys) = match (values, keys) {
+        (Some(values), Some(keys)) if keys.start > values.end || values.start > keys.end => {
+            (values, keys)
+        }
+        (values, Some(keys)) => (with(values, keys), 0..0),
+        (values, None) => (values?, 0..0),
+    };
     let length = values.len() + keys.len();
     (length > 0 && length <= bytes + bytes / 4).then_some((values, keys))
 }
