@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     /// Events of a request, in `ingest`.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     batch: u32,
-    /// Bytes of an event's value, one measurement each [default: 200].
+    /// Bytes of an event's value, one measurement each [default: 200, in `catch-up` 200 and 1024].
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(100..=500_000))]
     size: Vec<u32>,
     /// Connections, one measurement each, in `ingest` and `single` [default: 1,8,64].
@@ -197,7 +197,7 @@ async fn measure(what: What, plan: &Plan, dir: &Path) -> Result<Value> {
         What::Ingest => ingest::measure(&dir, time, &plan.batches()).await,
         What::Single => ingest::single(&dir, time, &plan.singles()).await,
         What::Tail => tail::measure(&dir, time, size).await,
-        What::CatchUp => archive::catch_up(&dir, time, &plan.sizes).await,
+        What::CatchUp => archive::catch_up(&dir, time, &plan.history_sizes).await,
         What::Sealing => archive::sealing(&dir, time, size).await,
         What::Partitions => starts::partitions(&dir, time).await,
         What::Restart => starts::restart(&dir, plan.keys).await,

@@ -7,6 +7,7 @@
 //! This crate knows nothing of topics, functions or paths.
 
 mod background;
+mod buffers;
 mod clock;
 pub mod files;
 mod memory;
@@ -18,6 +19,7 @@ mod recent;
 mod secrets;
 
 pub use background::{Urgency, in_background};
+pub use buffers::Buffers;
 pub use clock::Clock;
 pub use memory::{ResidentMemory, machine_memory, resident_memory};
 pub use random::Random;

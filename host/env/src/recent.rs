@@ -3,20 +3,27 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Values by key, up to so many bytes; what was used longest ago goes first.
+/// Values by key, up to so many bytes; what was used up goes first, then what was used longest ago.
 pub struct Recent<K, V> {
     most: u64,
     bytes: u64,
     turn: u64,
     values: HashMap<K, Kept<V>>,
-    /// Keys by the turn of their last use.
-    turns: BTreeMap<u64, K>,
+    /// Keys in the order in which they go.
+    turns: BTreeMap<Turn, K>,
 }
 
 struct Kept<V> {
     value: V,
     bytes: u64,
-    turn: u64,
+    turn: Turn,
+}
+
+/// What was used up comes before what wasn't, each by its last use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    UsedUp(u64),
+    Used(u64),
 }
 
 impl<K: Hash + Eq + Clone, V> Recent<K, V> {
@@ -33,13 +40,29 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
 
     /// The value of a key, which is used by that.
     pub fn get(&mut self, key: &K) -> Option<&V> {
-        let kept = self.values.get_mut(key)?;
         self.turn += 1;
+        self.take_turn(key, Turn::Used(self.turn))
+    }
+
+    /// Who used a value doesn't need it any more: it goes before others, unless somebody else uses it.
+    pub fn use_up(&mut self, key: &K) {
+        self.turn += 1;
+        self.take_turn(key, Turn::UsedUp(self.turn));
+    }
+
+    fn take_turn(&mut self, key: &K, turn: Turn) -> Option<&V> {
+        let kept = self.values.get_mut(key)?;
         if let Some(key) = self.turns.remove(&kept.turn) {
-            self.turns.insert(self.turn, key);
+            self.turns.insert(turn, key);
         }
-        kept.turn = self.turn;
+        kept.turn = turn;
         Some(&kept.value)
+    }
+
+    /// The keys of values that weren't used up.
+    pub fn in_use(&self) -> impl Iterator<Item = &K> {
+        let used = self.turns.range(Turn::Used(0)..);
+        used.map(|(_, key)| key)
     }
 
     /// Whether there is a value, without using it.
@@ -57,8 +80,8 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         }
         self.turn += 1;
         self.bytes += bytes;
-        self.turns.insert(self.turn, key.clone());
-        let turn = self.turn;
+        let turn = Turn::Used(self.turn);
+        self.turns.insert(turn, key.clone());
         self.values.insert(key, Kept { value, bytes, turn });
         while self.bytes > self.most {
             let Some((_, oldest)) = self.turns.pop_first() else {
@@ -116,6 +139,16 @@ mod tests {
             (Some("d"), None)
         );
         assert_eq!(recent.bytes(), 0);
+        for key in ["p", "q", "r"] {
+            recent.put(key, key, 3);
+        }
+        recent.use_up(&"r");
+        recent.use_up(&"q");
+        assert_eq!(recent.in_use().collect::<Vec<_>>(), [&"p"]);
+        assert_eq!(recent.get(&"r"), Some(&"r"), "somebody else uses it");
+        assert_eq!(recent.put("s", "s", 3), ["q"], "used up");
+        assert_eq!(recent.put("t", "t", 3), ["p"], "used longest ago");
+        assert_eq!(recent.remove_all(|_| true).len(), 3);
         recent.put("x1", "1", 1);
         recent.put("x2", "2", 1);
         recent.put("y", "3", 1);

@@ -3,11 +3,11 @@
 
 mod inside;
 
-use crate::buffers::Buffers;
 use crate::frame::{self, Kind, SECTION_BYTES, Section, Slice};
 use crate::sequencer::{Facts, TopicChange, Truncation};
 use crate::{Once, wire};
 use bytes::Bytes;
+use tidemill_env::Buffers;
 use tidemill_types::{
     Error, ErrorKind, PackedRows, PartitionId, ROW_HEAD_BYTES, Result, RowHead, TopicId, limits,
 };

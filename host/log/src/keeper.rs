@@ -28,10 +28,10 @@ use tokio::sync::{Mutex, watch};
 pub(crate) const SHARD: &str = "0";
 
 /// Events a sealer reads at a time: little, so that the segments that grow together find theirs in the
-/// same stretches of the journal.
+/// same stretches of the journal, and those in the processor's cache.
 const READ: ReadLimit = ReadLimit {
     events: 1 << 16,
-    bytes: 256 << 10,
+    bytes: 64 << 10,
 };
 
 /// With this much journal, sealing no longer waits until nothing else wants the processor.

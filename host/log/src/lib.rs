@@ -8,7 +8,6 @@
 //! The façade is [`Log`]: open, commit, read, watch, seal, close.
 
 mod ahead;
-mod buffers;
 mod compaction;
 mod contract;
 mod draft;

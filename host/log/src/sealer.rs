@@ -87,7 +87,7 @@ pub(crate) struct Job {
 }
 
 /// Most segments that are written at once.
-const AT_ONCE: u64 = 4;
+const AT_ONCE: u64 = 8;
 
 /// How many segments are written at once in so much memory: each holds a row group.
 pub(crate) fn at_once(memory: ByteSize) -> usize {
@@ -241,7 +241,7 @@ impl Writing {
             return Err(self.missing());
         }
         for batch in batches.iter().filter(|batch| !batch.is_empty()) {
-            match self.write(batch).and_then(|()| self.settle()) {
+            match self.write(batch) {
                 Err(error) if error.code == NOT_TEXT => {
                     tracing::warn!(
                         topic = self.topic.name.as_str(),
@@ -270,28 +270,19 @@ impl Writing {
         let day = *self
             .day
             .get_or_insert_with(|| batch.ingest_time(0).utc_day());
-        let rows = rows_that_fit(&batch, day, self.order.max_bytes - self.bytes);
+        let (rows, bytes) = rows_that_fit(&batch, day, self.order.max_bytes - self.bytes);
         if rows > 0 {
             let taken = batch.slice(0..rows);
             if let Some(writer) = &mut self.writer {
                 writer.write(&taken)?;
             }
-            let bytes = (0..rows).map(|row| batch.head(row).bytes() as u64);
-            self.bytes += bytes.sum::<u64>();
+            self.bytes += bytes;
             self.at = batch.offset(rows - 1) + 1;
             self.commit = batch.commit(rows - 1);
         }
         self.complete =
             rows < batch.len() || self.at >= self.order.to || self.bytes >= self.order.max_bytes;
         Ok(())
-    }
-
-    /// What is wrong with the events has to be known while they can be written in another way.
-    fn settle(&mut self) -> Result<()> {
-        match &mut self.writer {
-            Some(writer) if self.complete => writer.settle(),
-            _ => Ok(()),
-        }
     }
 
     /// From the start, with values as they are.
@@ -320,16 +311,19 @@ impl Writing {
     }
 }
 
-/// Rows of the same UTC day of ingest, until they have `room` bytes.
-fn rows_that_fit(batch: &Batch, day: i64, room: u64) -> usize {
-    let mut bytes = 0;
-    (0..batch.len())
-        .find(|row| {
-            let full = bytes >= room;
-            bytes += batch.head(*row).bytes() as u64;
-            full || batch.ingest_time(*row).utc_day() != day
-        })
-        .unwrap_or(batch.len())
+/// How many rows of the same UTC day of ingest there are until they have `room` bytes, and their bytes.
+fn rows_that_fit(batch: &Batch, day: i64, room: u64) -> (usize, u64) {
+    let of_day = |time: Timestamp| time.utc_day() == day;
+    let same = batch.same_ingest_time().map(of_day);
+    let (mut rows, mut bytes) = (0, 0);
+    while rows < batch.len()
+        && bytes < room
+        && same.unwrap_or_else(|| of_day(batch.ingest_time(rows)))
+    {
+        bytes += batch.head(rows).bytes() as u64;
+        rows += 1;
+    }
+    (rows, bytes)
 }
 
 /// Deletes segments that `manifest` doesn't name: what a crash left between upload and manifest, or

@@ -11,7 +11,6 @@ pub(crate) use flush::Flushed;
 pub(crate) use local::batch_of;
 
 use crate::ahead::Hold;
-use crate::buffers::Buffers;
 use crate::draft::Draft;
 use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
 use crate::sequencer::{
@@ -22,6 +21,7 @@ use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use tidemill_env::Buffers;
 use tidemill_env::Clock;
 use tidemill_env::files::Files;
 use tidemill_types::{

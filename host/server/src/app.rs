@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
-use tidemill_env::{Clock, Random, Shutdown};
+use tidemill_env::{Buffers, Clock, Random, Shutdown};
 use tidemill_log::{Log, Topic};
 use tidemill_processor::Processor;
 use tidemill_types::TopicName;
@@ -22,6 +22,8 @@ pub(crate) struct App {
     pub(crate) arriving: Budget,
     /// Memory for events that are read.
     pub(crate) leaving: Budget,
+    /// What answers are written to, again and again.
+    pub(crate) answers: Buffers,
     pub(crate) log: Log,
     pub(crate) processor: Processor,
     pub(crate) objects: Objects,

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use tidemill_env::files::Disk;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
-use tidemill_env::{Clock, Random, Shutdown};
+use tidemill_env::{Buffers, Clock, Random, Shutdown};
 use tidemill_log::Log;
 use tidemill_processor::{Processor, StateRecovery};
 use tidemill_state::Store;
@@ -22,6 +22,9 @@ use tidemill_types::{ByteSize, Error, ErrorKind, Result};
 use tidemill_wasm::Sandbox;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+
+/// Bytes of memory kept for answers to come.
+const ANSWERS: usize = 16 << 20;
 
 /// Serves a host on `listener` until `shutdown`; then stops accepting, lets requests finish within
 /// `http.stop_timeout`, stops the functions at a transaction border and closes the log.
@@ -162,6 +165,7 @@ impl Parts {
             http: config.http.clone(),
             arriving: self.budget(config),
             leaving: self.budget(config),
+            answers: Buffers::keeping(ANSWERS),
             log: self.log.clone(),
             processor: self.processor.clone(),
             objects: self.objects.clone(),

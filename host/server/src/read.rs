@@ -4,6 +4,7 @@ mod cursor;
 mod event;
 mod gather;
 mod packed;
+mod parts;
 mod position;
 mod sse;
 #[cfg(test)]
@@ -24,8 +25,10 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use bytes::Bytes;
 use gather::{Page, Want};
+use parts::Parts;
 use std::fmt::Write;
 use std::time::Duration;
+use tidemill_env::Buffers;
 use tidemill_log::{ReadLimit, Topic};
 use tidemill_types::{ByteSize, limits, parse_duration};
 
@@ -87,8 +90,8 @@ pub(crate) async fn get(
             let mut hold = app.leaving.hold();
             let page = gather::page(&app, &topic, cursor, want, &mut hold).await?;
             let parts = match form {
-                Form::Packed => packed::render(&page)?,
-                _ => vec![render(&topic, &page, form).into()],
+                Form::Packed => packed::render(&page, &app.answers)?,
+                _ => render(&topic, &page, form, &app.answers),
             };
             Ok(answer(parts, &page, form, hold))
         }
@@ -170,22 +173,24 @@ fn last_event_id(headers: &HeaderMap, form: Form) -> Answer<Option<Cursor>> {
 }
 
 /// A page as text.
-fn render(topic: &Topic, page: &Page, form: Form) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256 + page.text_bytes());
+fn render(topic: &Topic, page: &Page, form: Form, buffers: &Buffers) -> Vec<Bytes> {
+    let mut parts = Parts::new(buffers, 256 + page.text_bytes());
     let format = topic.settings.format;
     if form == Form::Lines {
         for (partition, event) in page.events() {
-            event::write(&mut out, format, partition, &event, event::Layout::OneLine);
+            let out = parts.out();
+            event::write(out, format, partition, &event, event::Layout::OneLine);
             out.push(b'\n');
         }
-        return out;
+        return parts.finish();
     }
-    out.extend_from_slice(b"{\"events\":[");
+    parts.out().extend_from_slice(b"{\"events\":[");
     for (nth, (partition, event)) in page.events().enumerate() {
+        let out = parts.out();
         if nth > 0 {
             out.push(b',');
         }
-        event::write(&mut out, format, partition, &event, event::Layout::AsStored);
+        event::write(out, format, partition, &event, event::Layout::AsStored);
     }
     let mut rest = format!("],\"next\":\"{}\",\"ends\":{{", page.next);
     for (nth, (partition, end)) in page.ends().enumerate() {
@@ -193,8 +198,8 @@ fn render(topic: &Topic, page: &Page, form: Form) -> Vec<u8> {
         let _ = write!(rest, "{comma}\"{partition}\":{end}");
     }
     rest.push_str("}}");
-    out.extend_from_slice(rest.as_bytes());
-    out
+    parts.out().extend_from_slice(rest.as_bytes());
+    parts.finish()
 }
 
 fn answer(parts: Vec<Bytes>, page: &Page, form: Form, mut hold: Hold) -> Response<Body> {

@@ -118,6 +118,15 @@ impl Batch {
         }
     }
 
+    /// The ingest time of all events, where it is known to be the same.
+    #[inline]
+    pub fn same_ingest_time(&self) -> Option<Timestamp> {
+        match &self.ingest_times {
+            IngestTimes::Same(time) => Some(*time),
+            IngestTimes::Each(_) => None,
+        }
+    }
+
     /// Commit of event `row`.
     #[inline]
     pub fn commit(&self, row: usize) -> CommitSeq {

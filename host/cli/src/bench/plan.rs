@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use std::time::Duration;
 
 const USUAL_SIZE: u32 = 200;
+/// What history is read with, if sizes aren't said: events that cost by their number, and by their bytes.
+const HISTORY_SIZES: [u32; 2] = [USUAL_SIZE, 1024];
 const FULL_SIZES: [u32; 4] = [100, 200, 1024, 10_240];
 const CONNECTIONS: [u16; 3] = [1, 8, 64];
 
@@ -18,6 +20,8 @@ pub(super) struct Plan {
     pub(super) time: Duration,
     /// Sizes of values; at least one.
     pub(super) sizes: Vec<u32>,
+    /// Those of `catch-up`.
+    pub(super) history_sizes: Vec<u32>,
     /// How many functions there are in `many`.
     pub(super) functions: u32,
     /// How many keys of state there are in `restart`.
@@ -40,6 +44,7 @@ impl Plan {
             what: or(&args.what, What::value_variants()),
             time: Duration::from_secs(args.seconds),
             sizes: or(&args.size, sizes),
+            history_sizes: or(&args.size, if args.full { sizes } else { &HISTORY_SIZES }),
             functions: args.functions,
             keys: args.keys,
             state: Sizes {
@@ -117,6 +122,7 @@ mod tests {
         let short = plan("");
         assert_eq!(short.what.len(), What::value_variants().len());
         assert_eq!((short.batches().len(), short.singles().len()), (6, 3));
+        assert_eq!(short.history_sizes, [200, 1024]);
         let full = plan("--full");
         assert_eq!((full.batches().len(), full.singles().len()), (24, 12));
         assert_eq!((short.state.state, full.state.state), (1 << 30, 10 << 30));
@@ -130,7 +136,10 @@ mod tests {
         );
         assert_eq!((said.state.state, said.state.limit), (2 << 30, 1 << 30));
         assert_eq!(said.what, [What::Single]);
-        assert_eq!(said.sizes, [300]);
+        assert_eq!(
+            (&said.sizes[..], &said.history_sizes[..]),
+            (&[300][..], &[300][..])
+        );
         let loads = said.beside_peers();
         let few: Vec<_> = loads
             .iter()

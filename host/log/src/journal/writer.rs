@@ -1,13 +1,13 @@
 //! Groups of frames into the current file.
 
 use super::{FILE_HEAD, JournalFile, Pool, disk_error};
-use crate::buffers::Buffers;
 use crate::draft::Body;
 use crate::frame::{self, Stamp};
 use crate::meters::Took;
 use crate::sequencer::{Sequenced, Truncation};
 use bytes::Bytes;
 use std::sync::Arc;
+use tidemill_env::Buffers;
 use tidemill_env::Clock;
 use tidemill_types::Result;
 use tokio::sync::oneshot;

@@ -1,104 +1,159 @@
-//! Packed rows as columns. Keys and values aren't copied: their columns are views into the payloads.
+//! Packed rows as columns, all but their values.
 
+use super::letters::{self, Letters};
 use super::schema;
-use super::writer::NOT_TEXT;
-use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder, make_view};
+use super::typed::Typed;
+use crate::Topic;
+use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
 use arrow_array::{
-    ArrayRef, BinaryViewArray, Int32Array, Int64Array, ListArray, RecordBatch, StructArray,
+    ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, StructArray,
     TimestampMicrosecondArray,
 };
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
+use arrow_buffer::OffsetBuffer;
 use std::sync::Arc;
-use tidemill_types::{Batch, Error, Result, RowFlags};
+use tidemill_types::{Batch, Error, Event, Headers, Result, RowFlags};
 
-/// The columns of the rows of some batches in the order of the schema, without those of the topic's own.
-///
-/// # Errors
-/// `Invalid` with code [`NOT_TEXT`] when values are to be `text` and one isn't; `Corrupt`.
-pub(super) fn of(batches: &[Batch], partition: u32, text: bool) -> Result<Vec<ArrayRef>> {
-    let count = batches.iter().map(Batch::len).sum();
-    let numbers = || Vec::with_capacity(count);
-    let (mut offsets, mut ingested, mut commits, mut times) =
-        (numbers(), numbers(), numbers(), numbers());
-    let (mut keys, mut values) = (Views::new(count), Views::new(count));
-    let mut headers = 0_usize;
-    for (buffer, batch) in (0..).zip(batches) {
-        let payload = batch.payload();
-        for row in 0..batch.len() {
-            let head = batch.head(row);
-            offsets.push(batch.offset(row).cast_signed());
-            ingested.push(batch.ingest_time(row).micros());
-            commits.push(batch.commit(row).0.cast_signed());
-            times.push(head.time);
-            let has_key = head.flags.has(RowFlags::KEY);
-            keys.push(buffer, payload, (head.key_at, head.key_len), has_key)?;
-            let has_value = !head.flags.has(RowFlags::TOMBSTONE);
-            let value = values.push(buffer, payload, (head.value_at, head.value_len), has_value)?;
-            if text && let Err(error) = simdutf8::basic::from_utf8(value) {
-                return Err(Error::invalid(NOT_TEXT, error.to_string()));
-            }
-            headers += head.headers_len as usize;
+/// Columns in the making: what is taken of a row is copied at once, while the row is still in the processor's cache.
+pub(super) struct Columns {
+    partition: u32,
+    /// Most rows that are taken before they are finished.
+    most: usize,
+    offsets: Vec<i64>,
+    ingested: Vec<i64>,
+    times: Vec<i64>,
+    commits: Vec<i64>,
+    keys: BinaryBuilder,
+    /// Since the first row with headers.
+    headers: Option<ListBuilder<StructBuilder>>,
+    own: Own,
+}
+
+/// The columns of a topic's own.
+enum Own {
+    None,
+    Typed(Typed),
+    Letters(Box<Letters>),
+}
+
+impl Own {
+    fn of(topic: &Topic, rows: usize) -> Self {
+        match &topic.settings.schema {
+            Some(schema) => Self::Typed(Typed::new(schema.clone(), rows)),
+            None if letters::are_in(topic) => Self::Letters(Box::new(Letters::new(rows))),
+            None => Self::None,
         }
     }
-    let payloads = batches
-        .iter()
-        .map(|batch| Buffer::from(batch.payload().clone()));
-    let buffer: Arc<[Buffer]> = payloads.collect();
-    let headers: ArrayRef = match headers {
-        0 => Arc::new(no_headers(count)?),
-        _ => Arc::new(list_of_headers(batches, count)?),
-    };
-    let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
-    Ok(vec![
-        Arc::new(Int32Array::from(vec![partition.cast_signed(); count])),
-        Arc::new(Int64Array::from(offsets)),
-        Arc::new(time(ingested)),
-        Arc::new(time(times)),
-        Arc::new(keys.into_binary(&buffer)?),
-        Arc::new(values.into_binary(&buffer)?),
-        headers,
-        Arc::new(Int64Array::from(commits)),
-    ])
+
+    fn push(&mut self, event: &Event<'_>) {
+        match self {
+            Self::None => {}
+            Self::Typed(typed) => typed.push(event.row.value),
+            Self::Letters(letters) => letters.push(event.row.headers),
+        }
+    }
 }
 
-/// Where parts of payloads lie.
-struct Views {
-    views: Vec<u128>,
-    nulls: NullBufferBuilder,
-}
-
-impl Views {
-    fn new(count: usize) -> Self {
+impl Columns {
+    /// None yet, of a topic's partition; about so many rows are taken until they are finished.
+    pub(super) fn new(topic: &Topic, partition: u32, most: usize) -> Self {
+        let numbers = || Vec::with_capacity(most);
         Self {
-            views: Vec::with_capacity(count),
-            nulls: NullBufferBuilder::new(count),
+            partition,
+            most,
+            offsets: numbers(),
+            ingested: numbers(),
+            times: numbers(),
+            commits: numbers(),
+            keys: BinaryBuilder::with_capacity(most, 0),
+            headers: None,
+            own: Own::of(topic, most),
         }
     }
 
-    /// One more: where it lies in the payload that is the buffer of this number, and how long it is. Its
-    /// bytes.
-    fn push<'p>(
-        &mut self,
-        buffer: u32,
-        payload: &'p [u8],
-        (at, len): (u32, u32),
-        is_there: bool,
-    ) -> Result<&'p [u8]> {
-        if !is_there {
-            self.views.push(0);
-            self.nulls.append_null();
-            return Ok(&[]);
-        }
-        let part = payload.get(at as usize..at as usize + len as usize);
-        let part = part.ok_or_else(|| Error::corrupt("an event points outside its payload"))?;
-        self.views.push(make_view(part, buffer, at));
-        self.nulls.append_non_null();
-        Ok(part)
+    /// Rows so far.
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len()
     }
 
-    fn into_binary(mut self, buffer: &Arc<[Buffer]>) -> Result<BinaryViewArray> {
-        let (views, nulls) = (self.views.into(), self.nulls.finish());
-        BinaryViewArray::try_new(views, buffer.clone(), nulls).map_err(apart)
+    /// Takes rows.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn push(&mut self, batch: &Batch) -> Result<()> {
+        let before = self.len();
+        let rows = 0..batch.len();
+        let offsets = rows.clone().map(|row| batch.offset(row).cast_signed());
+        self.offsets.extend(offsets);
+        let ingested = rows.clone().map(|row| batch.ingest_time(row).micros());
+        self.ingested.extend(ingested);
+        let commits = rows.clone().map(|row| batch.commit(row).0.cast_signed());
+        self.commits.extend(commits);
+        let payload = batch.payload();
+        let mut headers = 0_usize;
+        for row in rows {
+            let head = batch.head(row);
+            self.times.push(head.time);
+            headers += head.headers_len as usize;
+            if head.flags.has(RowFlags::KEY) {
+                let (at, len) = (head.key_at as usize, head.key_len as usize);
+                let key = payload.get(at..at + len);
+                self.keys.append_value(
+                    key.ok_or_else(|| Error::corrupt("an event points outside its payload"))?,
+                );
+            } else {
+                self.keys.append_null();
+            }
+        }
+        if headers > 0 || self.headers.is_some() {
+            let list = self.headers.get_or_insert_with(|| no_headers_yet(before));
+            for event in batch.iter() {
+                push_headers(list, event.row.headers)?;
+            }
+        }
+        if !matches!(self.own, Own::None) {
+            batch.iter().for_each(|event| self.own.push(&event));
+        }
+        Ok(())
+    }
+
+    /// The columns of the rows so far in the order of the schema, without values. The next ones begin.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub(super) fn finish(&mut self, topic: &Topic) -> Result<Vec<ArrayRef>> {
+        let next = Self::new(topic, self.partition, self.most);
+        let Self {
+            partition,
+            offsets,
+            ingested,
+            times,
+            commits,
+            mut keys,
+            headers,
+            own,
+            ..
+        } = std::mem::replace(self, next);
+        let count = offsets.len();
+        let headers: ArrayRef = match headers {
+            None => Arc::new(no_headers(count)?),
+            Some(mut list) => Arc::new(list.finish()),
+        };
+        let time = |micros: Vec<i64>| TimestampMicrosecondArray::from(micros).with_timezone("UTC");
+        let mut all: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(vec![partition.cast_signed(); count])),
+            Arc::new(Int64Array::from(offsets)),
+            Arc::new(time(ingested)),
+            Arc::new(time(times)),
+            Arc::new(keys.finish()),
+            headers,
+            Arc::new(Int64Array::from(commits)),
+        ];
+        match own {
+            Own::None => {}
+            Own::Typed(typed) => all.extend(typed.finish()),
+            Own::Letters(letters) => all.extend(letters.finish()),
+        }
+        Ok(all)
     }
 }
 
@@ -109,7 +164,8 @@ fn no_headers(count: usize) -> Result<ListArray> {
     ListArray::try_new(schema::header(), ends, Arc::new(none), None).map_err(apart)
 }
 
-fn list_of_headers(batches: &[Batch], count: usize) -> Result<ListArray> {
+/// The headers of so many rows that have none.
+fn no_headers_yet(rows: usize) -> ListBuilder<StructBuilder> {
     let header = StructBuilder::new(
         schema::header_fields(),
         vec![
@@ -117,25 +173,28 @@ fn list_of_headers(batches: &[Batch], count: usize) -> Result<ListArray> {
             Box::new(BinaryBuilder::new()),
         ],
     );
-    let mut list = ListBuilder::with_capacity(header, count).with_field(schema::header());
-    for event in batches.iter().flat_map(Batch::iter) {
-        let mut rest = event.row.headers;
-        while !rest.as_bytes().is_empty() {
-            let (name, value) = rest
-                .next()
-                .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
-            let builder = list.values();
-            if let Some(names) = builder.field_builder::<StringBuilder>(0) {
-                names.append_value(name);
-            }
-            if let Some(values) = builder.field_builder::<BinaryBuilder>(1) {
-                values.append_value(value);
-            }
-            builder.append(true);
+    let mut list = ListBuilder::new(header).with_field(schema::header());
+    (0..rows).for_each(|_| list.append(true));
+    list
+}
+
+fn push_headers(list: &mut ListBuilder<StructBuilder>, headers: Headers<'_>) -> Result<()> {
+    let mut rest = headers;
+    while !rest.as_bytes().is_empty() {
+        let (name, value) = rest
+            .next()
+            .ok_or_else(|| Error::corrupt("an event's headers aren't in the packed form"))?;
+        let builder = list.values();
+        if let Some(names) = builder.field_builder::<StringBuilder>(0) {
+            names.append_value(name);
         }
-        list.append(true);
+        if let Some(values) = builder.field_builder::<BinaryBuilder>(1) {
+            values.append_value(value);
+        }
+        builder.append(true);
     }
-    Ok(list.finish())
+    list.append(true);
+    Ok(())
 }
 
 fn apart(error: arrow_schema::ArrowError) -> Error {

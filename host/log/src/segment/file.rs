@@ -1,6 +1,7 @@
 //! An opened segment: where its events lie, and its columns decoded.
 
 use super::fetch::Fetch;
+use super::rows::{LENGTH, ROW_BYTES};
 use super::{SegmentMeta, schema};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -14,7 +15,9 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder,
+};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
@@ -30,7 +33,7 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// Rows decoded at a time.
 const ROWS: usize = 4096;
 /// What most units come to: a page of values, which has this many bytes with the length of each value.
-pub(super) const UNIT_BYTES: usize = 1 << 20;
+const UNIT_BYTES: usize = 1 << 20;
 /// Pages are decoded together until they have this many event bytes, or rows. One full page is enough.
 const ENOUGH_BYTES: usize = UNIT_BYTES / 4 * 3;
 /// See [`ENOUGH_BYTES`].
@@ -43,6 +46,15 @@ pub(super) struct Unit {
     pub(super) rows: Range<usize>,
     /// Bytes of their values.
     pub(super) bytes: usize,
+    /// Where the pages lie in the file.
+    pub(super) pages: Range<u64>,
+}
+
+impl Unit {
+    /// About what it takes in memory.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes + self.rows.len() * (ROW_BYTES + LENGTH)
+    }
 }
 
 /// An opened segment.
@@ -74,18 +86,14 @@ pub(super) async fn footer(fetch: &Fetch, meta: &SegmentMeta) -> Result<Footer> 
     }
 }
 
-/// Keys and values are decoded to views into the pages they lie in, so that they are copied once: to
-/// where they stay.
+/// Keys are decoded to views into the pages they lie in.
 fn as_views(footer: ParquetMetaData) -> Result<Footer, ParquetError> {
     let footer = Arc::new(footer);
     let stored = ArrowReaderMetadata::try_new(footer.clone(), ArrowReaderOptions::new())?;
     let viewed = |field: &Arc<Field>| {
         let is_ours = |column: usize| field.name() == schema::COLUMNS[column];
         let view = match field.data_type() {
-            DataType::Utf8 if is_ours(schema::VALUE) => DataType::Utf8View,
-            DataType::Binary if is_ours(schema::VALUE) || is_ours(schema::KEY) => {
-                DataType::BinaryView
-            }
+            DataType::Binary if is_ours(schema::KEY) => DataType::BinaryView,
             _ => return field.clone(),
         };
         Arc::new(field.as_ref().clone().with_data_type(view))
@@ -126,10 +134,15 @@ impl<'a> File<'a> {
         usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
     }
 
+    /// What the footer says of a column.
+    pub(super) fn column(&self, group: usize, column: usize) -> Result<&ColumnChunkMetaData> {
+        let column = self.parquet().row_group(group).columns().get(column);
+        column.ok_or_else(|| corrupt(self.meta, CONTRADICTION))
+    }
+
     /// Least and greatest of a column of integers.
     pub(super) fn bounds(&self, group: usize, column: usize) -> Result<(i64, i64)> {
-        let column = self.parquet().row_group(group).columns().get(column);
-        match column.and_then(|column| column.statistics()) {
+        match self.column(group, column)?.statistics() {
             Some(Statistics::Int64(values)) => {
                 values.min_opt().copied().zip(values.max_opt().copied())
             }
@@ -199,20 +212,30 @@ impl<'a> File<'a> {
             value.ok_or_else(|| corrupt(self.meta, "it has no page index of its values"))?;
         let unsigned = |n: i64| usize::try_from(n).unwrap_or(0);
         let sizes = value.unencoded_byte_array_data_bytes();
-        let (mut units, mut from, mut bytes) = (Vec::new(), 0, 0);
-        let starts = value.page_locations().iter();
-        let starts = starts.map(|page| unsigned(page.first_row_index));
-        for (page, end) in starts.skip(1).chain([rows]).enumerate() {
-            if end < from || end > rows {
-                return Err(corrupt(self.meta, CONTRADICTION));
-            }
+        let pages = value.page_locations();
+        let (mut units, mut from, mut bytes, mut at) = (Vec::new(), 0, 0, None);
+        let starts = pages.iter().map(|page| unsigned(page.first_row_index));
+        for (nth, (page, end)) in pages.iter().zip(starts.skip(1).chain([rows])).enumerate() {
+            let place = u64::try_from(page.offset)
+                .ok()
+                .zip(u64::try_from(page.compressed_page_size).ok());
+            let place = place.and_then(|(at, size)| Some(at..at.checked_add(size)?));
+            let place = place.filter(|it| it.end <= self.meta.bytes && end >= from && end <= rows);
+            let place = place.ok_or_else(|| corrupt(self.meta, CONTRADICTION))?;
+            let start = *at.get_or_insert(place.start);
             bytes += sizes
-                .and_then(|sizes| sizes.get(page))
+                .and_then(|sizes| sizes.get(nth))
                 .map_or(0, |size| unsigned(*size));
             if end > from && (bytes >= ENOUGH_BYTES || end - from >= UNIT_ROWS || end == rows) {
-                let rows = from..end;
-                units.push(Unit { rows, bytes });
-                (from, bytes) = (end, 0);
+                if start >= place.end {
+                    return Err(corrupt(self.meta, CONTRADICTION));
+                }
+                units.push(Unit {
+                    rows: from..end,
+                    bytes,
+                    pages: start..place.end,
+                });
+                (from, bytes, at) = (end, 0, None);
             }
         }
         Ok(units)
@@ -325,7 +348,7 @@ impl Decoder {
 const CONTRADICTION: &str = "its row groups and its page index contradict each other";
 
 /// Runs the decoder on bytes that may be damaged: its errors and its panics say so.
-fn guard<T>(path: &str, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
+pub(super) fn guard<T>(path: &str, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(unreadable(path, &error.to_string())),

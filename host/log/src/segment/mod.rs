@@ -3,14 +3,17 @@
 mod columns;
 mod fetch;
 mod file;
+mod group;
 mod lanes;
 mod letters;
+mod pages;
 mod reader;
 mod rows;
 mod schema;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod values;
 mod writer;
 
 pub(crate) use reader::{ABSENT, Segments};

@@ -1,17 +1,20 @@
 //! Ranges of segments back into packed rows: only the pages that are needed are fetched and decoded.
 
 use super::fetch::Fetch;
-use super::file::{File, Footer, UNIT_BYTES, Unit, footer};
-use super::{SegmentMeta, lanes, schema};
-use crate::buffers::Buffers;
+use super::file::{File, Footer, Unit, footer};
+use super::pages::Unpackers;
+use super::rows::Memory;
+use super::{SegmentMeta, lanes, rows, schema};
 use crate::{ReadLimit, TimeOf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_env::Buffers;
 use tidemill_env::Recent;
 use tidemill_env::files::BlockCache;
 use tidemill_env::objects::Objects;
-use tidemill_types::{Batch, ByteSize, Error, ROW_HEAD_BYTES, Result, Timestamp};
+use tidemill_types::{Batch, ByteSize, Error, Result, Timestamp};
 
 /// Most event bytes of one answer, whatever the limit says.
 const ANSWER_BYTES: usize = 16 << 20;
@@ -19,7 +22,7 @@ const ANSWER_BYTES: usize = 16 << 20;
 /// it away while it was read.
 pub(crate) const ABSENT: &str = "segment-absent";
 /// How many units each core decodes in one go for somebody who reads one after the other; fewer where
-/// memory couldn't hold several such readers.
+/// memory doesn't hold those of all who do.
 const AHEAD: usize = 2;
 /// However few cores there are.
 const LEAST_AHEAD: usize = 4;
@@ -27,8 +30,8 @@ const LEAST_AHEAD: usize = 4;
 const FOOTERS: u64 = 4;
 /// The part of it that is for buffers of units to come.
 const BUFFERS: u64 = 4;
-/// Offset, ingest time and commit of an event, and its row head.
-const ROW_BYTES: usize = 24 + ROW_HEAD_BYTES;
+/// Of how many units it is known that they were read to their end.
+const READ_THROUGH: u64 = 4096;
 
 /// Reads segments. Cheap to clone.
 ///
@@ -41,9 +44,13 @@ struct Inner {
     fetch: Fetch,
     footers: Mutex<Recent<String, Footer>>,
     units: Mutex<Recent<UnitOf, Batch>>,
+    /// Units that somebody has read to their end: the next ones are wanted soon.
+    read_through: Mutex<Recent<UnitOf, ()>>,
     /// What units lay in that are forgotten.
-    buffers: Buffers,
-    /// How many of them are decoded in one go, on how many threads.
+    memory: Memory,
+    /// Bytes of memory for units.
+    unit_bytes: u64,
+    /// How many of them are decoded in one go at most, on how many threads.
     ahead: usize,
     threads: usize,
 }
@@ -61,8 +68,13 @@ impl Segments {
             fetch: Fetch { objects, cache },
             footers: Mutex::new(Recent::new(footers)),
             units: Mutex::new(Recent::new(units)),
-            buffers: Buffers::keeping(ByteSize(buffers).as_usize()),
-            ahead: ahead(units, threads),
+            read_through: Mutex::new(Recent::new(READ_THROUGH)),
+            memory: Memory {
+                buffers: Buffers::keeping(ByteSize(buffers).as_usize()),
+                unpackers: Unpackers::default(),
+            },
+            unit_bytes: units,
+            ahead: (AHEAD * threads).max(LEAST_AHEAD),
             threads,
         }))
     }
@@ -97,20 +109,46 @@ impl Segments {
                 let batch = match known {
                     Some(batch) => batch,
                     None => {
+                        let read_through = &self.0.read_through;
                         let reads_on =
-                            nth > first || (nth > 0 && lock(&self.0.units).has(&of(nth - 1)));
-                        let most = if reads_on { self.0.ahead } else { 1 };
+                            nth > first || (nth > 0 && lock(read_through).has(&of(nth - 1)));
+                        let most = if reads_on {
+                            self.ahead(&path, &units[nth..])
+                        } else {
+                            1
+                        };
                         let end = (nth + most).min(units.len());
                         self.decode(&file, &path, group, &units[nth..end]).await?
                     }
                 };
-                if !answer.take(&batch, from) {
+                let more = answer.take(&batch, from);
+                if answer.has_last_of(&batch) {
+                    lock(&self.0.units).use_up(&of(nth));
+                    lock(&self.0.read_through).put(of(nth), (), 1);
+                }
+                if !more {
                     return Ok(answer.batches);
                 }
                 nth += 1;
             }
         }
         Ok(answer.batches)
+    }
+
+    /// How many of the next units are decoded in one go for somebody who reads on in a segment. What is decoded must
+    /// still be there when its reader comes for it, so all segments that are read have a share of the memory.
+    fn ahead(&self, path: &Arc<str>, next: &[Unit]) -> usize {
+        let units = lock(&self.0.units);
+        let mut read: HashSet<&Arc<str>> = units.in_use().map(|(path, ..)| path).collect();
+        read.insert(path);
+        let mut share = self.0.unit_bytes / read.len() as u64;
+        let fits = |unit: &&Unit| {
+            let left = share.checked_sub(unit.memory() as u64);
+            share = left.unwrap_or(0);
+            left.is_some()
+        };
+        let fitting = next.iter().take(self.0.ahead).take_while(fits).count();
+        fitting.max(1)
     }
 
     /// What the pages of a segment come to when they are unpacked; only its footer is fetched.
@@ -129,11 +167,10 @@ impl Segments {
         group: usize,
         units: &[Unit],
     ) -> Result<Batch> {
-        let mut batches =
-            lanes::decode(file, group, units, self.0.threads, &self.0.buffers).await?;
+        let mut batches = lanes::decode(file, group, units, self.0.threads, &self.0.memory).await?;
         let mut kept = lock(&self.0.units);
         for (row, batch) in &batches {
-            let bytes = batch.payload().len() + batch.len() * ROW_BYTES;
+            let bytes = batch.payload().len() + batch.len() * rows::ROW_BYTES;
             kept.put((path.clone(), group, *row), batch.clone(), bytes as u64);
         }
         Ok(batches.swap_remove(0).1)
@@ -234,6 +271,7 @@ impl Segments {
     pub(crate) async fn forget(&self, path: &str) {
         lock(&self.0.footers).remove(&path.to_owned());
         lock(&self.0.units).remove_all(|(of, _, _)| **of == *path);
+        lock(&self.0.read_through).remove_all(|(of, _, _)| **of == *path);
         if let Some(cache) = &self.0.fetch.cache {
             cache.forget(path).await;
         }
@@ -252,14 +290,6 @@ impl Segments {
         };
         Ok(File::new(&self.0.fetch, meta, footer))
     }
-}
-
-/// How many units are decoded at once with so much memory for them: what is decoded must still be there
-/// when its reader comes for it.
-fn ahead(memory: u64, threads: usize) -> usize {
-    let most = (AHEAD * threads).max(LEAST_AHEAD);
-    let fitting = memory / (2 * UNIT_BYTES as u64);
-    usize::try_from(fitting).map_or(most, |fitting| fitting.clamp(1, most))
 }
 
 /// What is gathered until a limit.
@@ -300,6 +330,12 @@ impl Answer {
             self.batches.push(batch.slice(first..end));
         }
         end == batch.len() && self.events > 0 && self.bytes < self.most
+    }
+
+    /// Whether it ends with the last event of a batch.
+    fn has_last_of(&self, batch: &Batch) -> bool {
+        let last = |batch: &Batch| batch.len().checked_sub(1).map(|row| batch.offset(row));
+        self.batches.last().and_then(last) == last(batch)
     }
 }
 

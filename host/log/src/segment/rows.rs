@@ -1,58 +1,135 @@
 //! Columns back into packed rows.
 
-use crate::buffers::Buffers;
+use super::pages::{self, Unpackers};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampMicrosecondType};
 use arrow_array::{
     Array, BinaryArray, BinaryViewArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
-    StringViewArray,
 };
-use arrow_buffer::Buffer;
+use bytes::Bytes;
+use parquet::file::metadata::ColumnChunkMetaData;
 use std::ops::Range;
+use tidemill_env::Buffers;
 use tidemill_types::{
     Batch, CommitSeq, Commits, Error, IngestTimes, Offsets, ROW_HEAD_BYTES, Result, RowFlags,
     RowHead, Timestamp, encode_header,
 };
 
-/// Values of a page that lie no farther apart are copied together: the length of each is between them.
-const GAP: usize = 8;
+/// Offset, ingest time and commit of an event, and its row head.
+pub(super) const ROW_BYTES: usize = 24 + ROW_HEAD_BYTES;
+/// What a page has beside a value: its length.
+pub(super) const LENGTH: usize = 4;
+/// What it has beside its values.
+const LEVELS: usize = 16;
+/// A key is looked for in so many bytes of its value.
+const NEAR: usize = 128;
+/// And in the values of so many rows, until one is found.
+const LOOKS: u8 = 8;
 
-/// Rows in the making, without gaps between them.
-#[derive(Default)]
+/// The memory that rows are made in.
+#[derive(Clone)]
+pub(super) struct Memory {
+    pub(super) buffers: Buffers,
+    pub(super) unpackers: Unpackers,
+}
+
+/// Rows in the making. They begin with their values, where these were unpacked to; all else comes later.
 pub(super) struct Rows {
     heads: Vec<u8>,
     payload: Vec<u8>,
+    /// The values, if they have to be copied because headers stand behind them.
+    unpacked: Option<Vec<u8>>,
+    /// Where in the values of the first rows their keys were found.
+    key_in_value: Option<usize>,
+    looks: u8,
     offsets: Vec<u64>,
     ingest_times: Vec<Timestamp>,
     commits: Vec<CommitSeq>,
 }
 
 impl Rows {
-    /// None, with room for so many and for so many bytes of values.
-    pub(super) fn with_room(rows: usize, bytes: usize, buffers: &Buffers) -> Self {
-        Self {
-            heads: Vec::with_capacity(rows * ROW_HEAD_BYTES),
-            // Keys, headers and the lengths of values lie there too.
-            payload: buffers.take(bytes + bytes / 8 + rows * GAP),
-            offsets: Vec::with_capacity(rows),
-            ingest_times: Vec::with_capacity(rows),
-            commits: Vec::with_capacity(rows),
+    /// So many, with the values of these pages, which have so many bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` when the pages aren't what was written, or have other rows.
+    pub(super) fn of_values(
+        pages: Bytes,
+        column: &ColumnChunkMetaData,
+        path: &str,
+        (count, bytes): (usize, usize),
+        memory: &Memory,
+    ) -> Result<Self> {
+        let mut heads = memory.buffers.take(count * ROW_HEAD_BYTES);
+        // Keys lie there, too, where they aren't part of their values.
+        let room = bytes + bytes / 8 + count * LENGTH + LEVELS;
+        let mut payload = memory.buffers.take(room);
+        let each = |value: Option<Range<usize>>| {
+            let head = match value {
+                Some(value) => RowHead {
+                    value_at: u32::try_from(value.start).map_err(|_| too_large())?,
+                    value_len: u32::try_from(value.len()).map_err(|_| too_large())?,
+                    ..RowHead::default()
+                },
+                None => RowHead {
+                    flags: RowFlags::TOMBSTONE,
+                    ..RowHead::default()
+                },
+            };
+            heads.extend_from_slice(&head.to_bytes());
+            match heads.len() > count * ROW_HEAD_BYTES {
+                true => Err(other_rows()),
+                false => Ok(()),
+            }
+        };
+        pages::unpack(pages, column, path, &memory.unpackers, &mut payload, each)?;
+        if heads.len() != count * ROW_HEAD_BYTES {
+            return Err(other_rows());
         }
+        Ok(Self {
+            heads,
+            payload,
+            unpacked: None,
+            key_in_value: None,
+            looks: LOOKS,
+            offsets: Vec::with_capacity(count),
+            ingest_times: Vec::with_capacity(count),
+            commits: Vec::with_capacity(count),
+        })
     }
 
-    /// How many there are.
+    /// How many have their other columns.
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
     }
 
-    /// Takes rows.
-    pub(super) fn push(&mut self, columns: &RecordBatch) -> Result<()> {
+    /// The other columns of the next rows.
+    pub(super) fn push(&mut self, columns: &RecordBatch, memory: &Memory) -> Result<()> {
         let columns = Columns::of(columns)?;
-        let rows = columns.offset.len();
-        match columns.headers_of(0..rows)?.is_empty() {
-            true => self.push_whole(&columns)?,
-            false => (0..rows).try_for_each(|row| self.push_one(&columns, row))?,
+        let (first, rows) = (self.len(), columns.offset.len());
+        let headers = columns.headers_of(0..rows)?;
+        if first == 0 && !headers.is_empty() {
+            let room = self.payload.capacity();
+            let unpacked = std::mem::replace(&mut self.payload, memory.buffers.take(room));
+            self.unpacked = Some(unpacked);
         }
+        let mut heads = std::mem::take(&mut self.heads);
+        let open = heads.get_mut(first * ROW_HEAD_BYTES..).unwrap_or_default();
+        let open = open.chunks_exact_mut(ROW_HEAD_BYTES).take(rows);
+        let times = columns.time.values().iter();
+        for ((row, open), time) in open.enumerate().zip(times) {
+            let head = RowHead {
+                time: *time,
+                ..RowHead::read(open, 0)
+            };
+            let of_row = columns.headers_of(row..row + 1)?;
+            let head = if self.unpacked.is_none() && of_row.is_empty() {
+                self.with_key(head, columns.key_of(row))?
+            } else {
+                self.copied(head, &columns, row, of_row)?
+            };
+            open.copy_from_slice(&head.to_bytes());
+        }
+        self.heads = heads;
         let offsets = columns.offset.values().iter();
         self.offsets.extend(offsets.map(|it| it.cast_unsigned()));
         let times = columns.ingest.values().iter();
@@ -64,69 +141,86 @@ impl Rows {
         Ok(())
     }
 
-    /// Rows without headers: their values as they lie in their pages, and behind them their keys.
-    fn push_whole(&mut self, columns: &Columns<'_>) -> Result<()> {
-        let (views, pages) = columns.value.parts();
-        let first = self.heads.len();
-        let mut stretch = Stretch::default();
-        for (row, time) in columns.time.values().iter().enumerate() {
-            let view = View::of(views[row]);
-            let value_at = stretch.take(&mut self.payload, view, pages, || columns.value.get(row));
-            let head = RowHead {
-                time: *time,
-                value_at: u32::try_from(value_at).map_err(|_| too_large())?,
-                value_len: view.length,
-                flags: columns.flags(row),
-                ..RowHead::default()
-            };
-            self.heads.extend_from_slice(&head.to_bytes());
+    /// A row whose value stays where it is: so does its key, if that is part of it.
+    fn with_key(&mut self, head: RowHead, key: Option<&[u8]>) -> Result<RowHead> {
+        let Some(key) = key else { return Ok(head) };
+        let head = RowHead {
+            flags: head.flags.with(RowFlags::KEY),
+            key_len: u32::try_from(key.len()).map_err(|_| too_large())?,
+            ..head
+        };
+        let from = head.value_at as usize;
+        let value = self.payload.get(from..from + head.value_len as usize);
+        let value = value.unwrap_or_default();
+        if self.key_in_value.is_none() && self.looks > 0 {
+            self.looks -= 1;
+            self.key_in_value = find(value, key);
         }
-        stretch.copy(&mut self.payload);
-        let heads = self.heads[first..].chunks_exact_mut(ROW_HEAD_BYTES);
-        for (row, head) in heads.enumerate() {
-            let key = columns.key.value(row);
-            let keyed = RowHead {
-                key_at: here(&self.payload)?,
-                key_len: u32::try_from(key.len()).map_err(|_| too_large())?,
-                ..RowHead::read(head, 0)
-            };
-            self.payload.extend_from_slice(key);
-            head.copy_from_slice(&keyed.to_bytes());
-        }
-        here(&self.payload).map(drop)
+        let place = self.key_in_value;
+        let place = place.filter(|place| value.get(*place..*place + key.len()) == Some(key));
+        let key_at = match place {
+            Some(place) => u32::try_from(from + place).map_err(|_| too_large())?,
+            None => {
+                let at = here(&self.payload)?;
+                self.payload.extend_from_slice(key);
+                at
+            }
+        };
+        Ok(RowHead { key_at, ..head })
     }
 
-    fn push_one(&mut self, columns: &Columns<'_>, row: usize) -> Result<()> {
+    /// A row whose value is copied, so that its headers stand behind it.
+    fn copied(
+        &mut self,
+        head: RowHead,
+        columns: &Columns<'_>,
+        row: usize,
+        headers: Range<usize>,
+    ) -> Result<RowHead> {
         let key_at = here(&self.payload)?;
-        self.payload.extend_from_slice(columns.key.value(row));
+        let key = columns.key_of(row);
+        self.payload.extend_from_slice(key.unwrap_or_default());
         let value_at = here(&self.payload)?;
-        self.payload.extend_from_slice(columns.value.get(row));
+        let from = head.value_at as usize;
+        let value = from..from + head.value_len as usize;
+        match &self.unpacked {
+            Some(unpacked) => {
+                let value = unpacked.get(value).ok_or_else(too_large)?;
+                self.payload.extend_from_slice(value);
+            }
+            None if value.end <= self.payload.len() => self.payload.extend_from_within(value),
+            None => return Err(too_large()),
+        }
         let headers_at = here(&self.payload)?;
-        for header in columns.headers_of(row..row + 1)? {
+        for header in headers {
             let (name, value) = (&columns.header_names, &columns.header_values);
             encode_header(&mut self.payload, name.value(header), value.value(header))?;
         }
-        let head = RowHead {
-            time: columns.time.value(row),
+        let mut flags = head.flags;
+        if key.is_some() {
+            flags = flags.with(RowFlags::KEY);
+        }
+        Ok(RowHead {
             key_at,
             key_len: value_at - key_at,
             value_at,
-            value_len: headers_at - value_at,
             headers_len: here(&self.payload)? - headers_at,
-            flags: columns.flags(row),
-        };
-        self.heads.extend_from_slice(&head.to_bytes());
-        Ok(())
+            flags,
+            ..head
+        })
     }
 
-    pub(super) fn into_batch(self, buffers: &Buffers) -> Batch {
+    pub(super) fn into_batch(self, memory: &Memory) -> Batch {
         let (first, last) = (self.offsets.first(), self.offsets.last());
         let dense = first.zip(last).filter(|(first, last)| {
             last.checked_sub(**first) == Some(self.offsets.len() as u64 - 1)
         });
+        if let Some(unpacked) = self.unpacked {
+            memory.buffers.give_back(unpacked);
+        }
         Batch::new(
-            self.heads.into(),
-            buffers.lend(self.payload),
+            memory.buffers.lend(self.heads),
+            memory.buffers.lend(self.payload),
             match dense {
                 Some((first, _)) => Offsets::From(*first),
                 None => Offsets::Each(self.offsets.into()),
@@ -137,127 +231,35 @@ impl Rows {
     }
 }
 
+/// Where a key lies in the first part of its value.
+fn find(value: &[u8], key: &[u8]) -> Option<usize> {
+    let near = &value[..value.len().min(NEAR)];
+    let mut places = near.windows(key.len().max(1));
+    places.position(|part| part == key)
+}
+
 fn here(payload: &[u8]) -> Result<u32> {
     u32::try_from(payload.len()).map_err(|_| too_large())
+}
+
+fn other_rows() -> Error {
+    Error::corrupt("its pages have other rows than it says")
 }
 
 fn too_large() -> Error {
     Error::corrupt("its pages are too large")
 }
 
-/// Values of at most so many bytes lie in their views.
-const INLINE: u32 = 12;
-
-/// Where a value lies, by the layout of Arrow's views.
-#[derive(Clone, Copy)]
-struct View {
-    length: u32,
-    buffer: u32,
-    offset: u32,
-}
-
-impl View {
-    fn of(view: u128) -> Self {
-        let bytes = view.to_le_bytes();
-        let field = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        Self {
-            length: field(0),
-            buffer: field(8),
-            offset: field(12),
-        }
-    }
-}
-
-/// Values that lie one behind the other in a page, to be copied with one copy.
-#[derive(Default)]
-struct Stretch<'a> {
-    page: &'a [u8],
-    buffer: u32,
-    from: usize,
-    to: usize,
-}
-
-impl<'a> Stretch<'a> {
-    /// Where in the payload a value will lie: in this stretch, in one that begins with it, or, if the page
-    /// isn't known because the value is short enough to lie in the view itself, by itself.
-    fn take(
-        &mut self,
-        payload: &mut Vec<u8>,
-        view: View,
-        pages: &'a [Buffer],
-        value: impl Fn() -> &'a [u8],
-    ) -> usize {
-        if view.length <= INLINE {
-            if view.length > 0 {
-                self.copy(payload);
-            }
-            let at = payload.len();
-            payload.extend_from_slice(value());
-            return at;
-        }
-        let (from, len) = (view.offset as usize, view.length as usize);
-        let goes_on =
-            self.to > 0 && self.buffer == view.buffer && (self.to..=self.to + GAP).contains(&from);
-        if !goes_on {
-            self.copy(payload);
-            // An array's views lie within its buffers, or it couldn't have been made.
-            let page = pages.get(view.buffer as usize);
-            self.page = page.map_or(&[], Buffer::as_slice);
-            (self.buffer, self.from) = (view.buffer, from);
-        }
-        self.to = from + len;
-        payload.len() + from - self.from
-    }
-
-    /// Copies what was taken.
-    fn copy(&mut self, payload: &mut Vec<u8>) {
-        payload.extend_from_slice(self.page.get(self.from..self.to).unwrap_or_default());
-        *self = Self::default();
-    }
-}
-
+/// All columns but values.
 struct Columns<'a> {
     offset: &'a PrimitiveArray<Int64Type>,
     ingest: &'a PrimitiveArray<TimestampMicrosecondType>,
     time: &'a PrimitiveArray<TimestampMicrosecondType>,
     key: &'a BinaryViewArray,
-    value: Values<'a>,
     headers: &'a ListArray,
     header_names: &'a StringArray,
     header_values: &'a BinaryArray,
     commit: &'a PrimitiveArray<Int64Type>,
-}
-
-enum Values<'a> {
-    Text(&'a StringViewArray),
-    Binary(&'a BinaryViewArray),
-}
-
-impl<'a> Values<'a> {
-    /// The bytes of one; none of a tombstone.
-    fn get(&self, row: usize) -> &'a [u8] {
-        match self {
-            Self::Text(all) => all.value(row).as_bytes(),
-            Self::Binary(all) => all.value(row),
-        }
-    }
-
-    fn is_null(&self, row: usize) -> bool {
-        match self {
-            Self::Text(all) => all.is_null(row),
-            Self::Binary(all) => all.is_null(row),
-        }
-    }
-
-    /// Where each value lies, and the pages.
-    fn parts(&self) -> (&'a [u128], &'a [Buffer]) {
-        match self {
-            Self::Text(all) => (all.views(), all.data_buffers()),
-            Self::Binary(all) => (all.views(), all.data_buffers()),
-        }
-    }
 }
 
 impl<'a> Columns<'a> {
@@ -275,7 +277,6 @@ impl<'a> Columns<'a> {
                 .as_primitive_opt()
                 .filter(|numbers| numbers.null_count() == 0)
         }
-        let value = columns.column_by_name("value")?;
         let headers = columns.column_by_name("headers")?.as_list_opt::<i32>()?;
         let header = headers.values().as_struct_opt()?;
         Some(Self {
@@ -283,10 +284,6 @@ impl<'a> Columns<'a> {
             ingest: numbers(columns, "ingest_ts")?,
             time: numbers(columns, "event_ts")?,
             key: columns.column_by_name("key")?.as_binary_view_opt()?,
-            value: match value.as_string_view_opt() {
-                Some(text) => Values::Text(text),
-                None => Values::Binary(value.as_binary_view_opt()?),
-            },
             headers,
             header_names: header.column_by_name("name")?.as_string_opt()?,
             header_values: header.column_by_name("value")?.as_binary_opt()?,
@@ -302,14 +299,7 @@ impl<'a> Columns<'a> {
         Ok(at(ends[rows.start])?..at(ends[rows.end])?)
     }
 
-    fn flags(&self, row: usize) -> RowFlags {
-        let mut flags = RowFlags::default();
-        if self.key.is_valid(row) {
-            flags = flags.with(RowFlags::KEY);
-        }
-        if self.value.is_null(row) {
-            flags = flags.with(RowFlags::TOMBSTONE);
-        }
-        flags
+    fn key_of(&self, row: usize) -> Option<&'a [u8]> {
+        self.key.is_valid(row).then(|| self.key.value(row))
     }
 }

@@ -45,9 +45,8 @@ const BLOOM_KEYS: u64 = 1 << 20;
 const FORMAT: &str = "1";
 
 /// The Arrow schema that a segment is written with, and the Parquet schema that says in the file what it
-/// means. That keys and values are views is of no matter to the file. Values are bytes on their way into
-/// it, also where the file says that they are text: whether they are is looked at once, when they become
-/// columns.
+/// means. Values are bytes on their way into it, also where the file says that they are text: whether they are is
+/// looked at once, when they are taken.
 pub(super) fn schema(topic: &Topic) -> Result<(Arc<Schema>, SchemaDescriptor)> {
     let stored = match topic.settings.format {
         Format::Json => DataType::Utf8View,
@@ -77,7 +76,7 @@ fn with_values(topic: &Topic, value_type: DataType) -> Schema {
         Field::new(offset, DataType::Int64, false),
         Field::new(ingest_ts, time(), false),
         Field::new(event_ts, time(), false),
-        Field::new(key, DataType::BinaryView, true),
+        Field::new(key, DataType::Binary, true),
         Field::new(value, value_type, true),
         Field::new(headers, DataType::List(header()), false),
         Field::new(commit, DataType::Int64, false),
@@ -114,13 +113,11 @@ pub(super) fn header_fields() -> Fields {
 /// Encodings as measured: zstd 1 is as small as higher levels here and faster; deltas shrink rising
 /// numbers to nothing; a dictionary pays for keys and typed columns; statistics over values help nobody.
 pub(super) fn properties(settings: &TopicSettings) -> Result<WriterProperties> {
-    let level = ZstdLevel::try_new(1).map_err(|error| Error::internal(error.to_string()))?;
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(Compression::ZSTD(level()?))
         .set_dictionary_enabled(false)
         .set_column_dictionary_enabled(ColumnPath::from("key"), true)
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned());
     for property in settings
         .schema
@@ -150,6 +147,11 @@ pub(super) fn properties(settings: &TopicSettings) -> Result<WriterProperties> {
             .set_column_statistics_enabled(ColumnPath::new(opaque), EnabledStatistics::None);
     }
     Ok(properties.build())
+}
+
+/// How hard columns are compressed.
+pub(super) fn level() -> Result<ZstdLevel> {
+    ZstdLevel::try_new(1).map_err(|error| Error::internal(error.to_string()))
 }
 
 /// What the file says of itself, beside its columns.

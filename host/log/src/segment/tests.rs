@@ -1,5 +1,6 @@
 mod columns;
 mod kept;
+mod values;
 
 use super::*;
 use crate::{Format, ReadLimit, TimeOf, Topic, TopicSettings};
@@ -410,8 +411,8 @@ async fn values_that_are_not_text_are_told_apart() {
     let folder = tempfile::tempdir().expect("folder");
     let mut writer =
         SegmentWriter::create(&folder.path().join("s"), &topic(Format::Json), 0).expect("create");
-    writer.write(&batch(&events)).expect("gathered");
-    assert_eq!(writer.settle().expect_err("not text").code, NOT_TEXT);
+    let refused = writer.write(&batch(&events)).expect_err("not text");
+    assert_eq!(refused.code, NOT_TEXT);
 }
 
 /// Rows of several frames become columns together; where they are cut doesn't show.

@@ -30,19 +30,18 @@ impl Kind {
 }
 
 /// Typed columns in the making.
-pub(super) struct Typed<'s> {
-    schema: &'s Schema,
+pub(super) struct Typed {
+    schema: Arc<Schema>,
     columns: Vec<Column>,
 }
 
-impl<'s> Typed<'s> {
-    pub(super) fn new(schema: &'s Schema, rows: usize) -> Self {
+impl Typed {
+    pub(super) fn new(schema: Arc<Schema>, rows: usize) -> Self {
         let properties = schema.properties().iter();
-        let columns = properties.map(|property| Column::new(property.kind, rows));
-        Self {
-            schema,
-            columns: columns.collect(),
-        }
+        let columns = properties
+            .map(|property| Column::new(property.kind, rows))
+            .collect();
+        Self { schema, columns }
     }
 
     /// Adds a row.

@@ -1,73 +1,38 @@
 //! Packed rows in, one Parquet file out.
 
-use super::letters::{self, Letters};
-use super::typed::Typed;
-use super::{SegmentMeta, columns, schema};
-use crate::{Format, Topic};
-use arrow_array::RecordBatch;
-use arrow_schema::Schema;
+use super::columns::Columns;
+use super::group::Groups;
+use super::{SegmentMeta, schema};
+use crate::Topic;
 use crc_fast::{CrcAlgorithm, Digest};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use tidemill_types::{Batch, Error, ErrorKind, Result};
 
-/// Rows turned into columns at a time.
+/// Rows whose columns are encoded together.
 const ROWS: usize = 4096;
-/// Event bytes turned into columns at a time: few enough that they are still in the processor's cache when
-/// they are encoded.
-const BYTES: usize = 512 << 10;
-/// Bytes of payloads of which rows become columns together, for those of whole frames stay in memory as long
-/// as rows point into them.
-const PAYLOADS: usize = 4 << 20;
+/// Event bytes of such rows, for their keys, headers and typed columns are in memory.
+const BYTES: usize = 8 << 20;
+/// Written to the file at a time.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// The code of the error for a value that isn't text in a topic whose values are: the file is to be
 /// written again with binary values, because sealing must never be stuck.
 pub(crate) const NOT_TEXT: &str = "value-not-text";
 
-/// Writes one segment to a local file. Blocking; memory is bounded by one row group.
+/// Writes one segment to a local file. Blocking; memory is bounded by one row group, encoded.
 pub(crate) struct SegmentWriter {
-    writer: ArrowWriter<BufWriter<Summed>>,
-    schema: Arc<Schema>,
-    text: bool,
+    groups: Groups<BufWriter<Summed>>,
     topic: Topic,
     partition: u32,
-    gathered: Gathered,
+    /// Rows whose values are in the file in the making, and their other columns not yet.
+    columns: Columns,
+    /// Their bytes.
+    bytes: usize,
     seen: Option<Seen>,
     events: u64,
-}
-
-/// Rows that become columns together. A partition's share of a frame may be a few rows, and columns of a
-/// few rows cost nearly as much as those of many.
-#[derive(Default)]
-struct Gathered {
-    batches: Vec<Batch>,
-    rows: usize,
-    bytes: usize,
-    payloads: usize,
-}
-
-impl Gathered {
-    /// Takes rows of a batch from one on, at least one, as long as there is room; gives where it stopped.
-    fn take(&mut self, batch: &Batch, from: usize) -> usize {
-        let mut to = from;
-        while to == from || (to < batch.len() && self.rows < ROWS && self.bytes < BYTES) {
-            self.bytes += batch.head(to).bytes();
-            self.rows += 1;
-            to += 1;
-        }
-        self.payloads += batch.payload().len();
-        self.batches.push(batch.slice(from..to));
-        to
-    }
-
-    fn is_full(&self) -> bool {
-        self.rows >= ROWS || self.bytes >= BYTES || self.payloads >= PAYLOADS
-    }
 }
 
 /// A segment that was written.
@@ -118,21 +83,14 @@ impl SegmentWriter {
             })
             .and_then(|()| File::create_new(path))
             .map_err(|error| not_written(&error).at(path.display()))?;
-        let (schema, stored) = schema::schema(topic)?;
-        let options = ArrowWriterOptions::new()
-            .with_properties(schema::properties(&topic.settings)?)
-            .with_parquet_schema(stored)
-            .with_skip_arrow_metadata(true);
         let digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        let to = BufWriter::new(Summed { file, digest });
-        let writer = ArrowWriter::try_new_with_options(to, schema.clone(), options);
+        let to = BufWriter::with_capacity(WRITE_BYTES, Summed { file, digest });
         Ok(Self {
-            writer: writer.map_err(|error| not_written(&error))?,
-            schema,
-            text: topic.settings.format == Format::Json,
+            groups: Groups::new(to, topic)?,
             topic: topic.clone(),
             partition,
-            gathered: Gathered::default(),
+            columns: Columns::new(topic, partition, ROWS),
+            bytes: 0,
             seen: None,
             events: 0,
         })
@@ -141,71 +99,71 @@ impl SegmentWriter {
     /// Appends events; their offsets must rise above those written before.
     ///
     /// # Errors
-    /// `StorageFull`, `Unavailable`; `Invalid` with code [`NOT_TEXT`], perhaps for events appended earlier.
+    /// `StorageFull`, `Unavailable`; `Invalid` with code [`NOT_TEXT`].
     /// After an error the file is useless.
     pub(crate) fn write(&mut self, batch: &Batch) -> Result<()> {
-        for row in 0..batch.len() {
-            self.see(batch, row)?;
-        }
+        self.see(batch)?;
         self.events += batch.len() as u64;
         let mut from = 0;
         while from < batch.len() {
-            from = self.gathered.take(batch, from);
-            if self.gathered.is_full() {
+            let to = batch.len().min(from + ROWS - self.columns.len());
+            let rows = batch.slice(from..to);
+            self.groups.write_values(&rows)?;
+            self.columns.push(&rows)?;
+            self.bytes += rows.event_bytes();
+            if self.columns.len() >= ROWS || self.bytes >= BYTES {
                 self.settle()?;
             }
+            from = to;
         }
         Ok(())
     }
 
-    /// Turns what was appended into columns now: what is wrong with it is known afterwards.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        let Gathered { batches, rows, .. } = std::mem::take(&mut self.gathered);
-        if rows == 0 {
+    /// Encodes the columns of the rows so far.
+    fn settle(&mut self) -> Result<()> {
+        if self.columns.len() == 0 {
             return Ok(());
         }
-        let mut arrays = columns::of(&batches, self.partition, self.text)?;
-        if let Some(schema) = &self.topic.settings.schema {
-            let mut typed = Typed::new(schema, rows);
-            let events = batches.iter().flat_map(Batch::iter);
-            events.for_each(|event| typed.push(event.row.value));
-            arrays.extend(typed.finish());
-        } else if letters::are_in(&self.topic) {
-            let mut letters = Letters::new(rows);
-            let events = batches.iter().flat_map(Batch::iter);
-            events.for_each(|event| letters.push(event.row.headers));
-            arrays.extend(letters.finish());
-        }
-        let record_batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| {
-            Error::internal(format!("columns of a segment don't fit together: {error}"))
-        })?;
-        self.writer
-            .write(&record_batch)
-            .map_err(|error| not_written(&error))
+        self.bytes = 0;
+        let arrays = self.columns.finish(&self.topic)?;
+        self.groups.write(&arrays)
     }
 
-    fn see(&mut self, batch: &Batch, row: usize) -> Result<()> {
-        let offset = batch.offset(row);
-        let (time, ingest) = (batch.head(row).time, batch.ingest_time(row).micros());
+    fn see(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let first = batch.offset(0);
+        let (time, ingest) = (batch.head(0).time, batch.ingest_time(0).micros());
         let seen = self.seen.get_or_insert(Seen {
-            first: offset,
-            end: offset,
+            first,
+            end: first,
             time: time..time,
             ingest: ingest..ingest,
         });
-        if offset < seen.end {
-            return Err(Error::internal(format!(
-                "offset {offset} of topic {:?} was to be sealed behind offset {}",
-                self.topic.name.as_str(),
-                seen.end
-            )));
+        let before = seen.end;
+        let (mut time, mut ingest) = (seen.time.clone(), seen.ingest.clone());
+        let widen = |all: &mut Range<i64>, one: i64| {
+            (all.start, all.end) = (all.start.min(one), all.end.max(one));
+        };
+        for row in 0..batch.len() {
+            widen(&mut time, batch.head(row).time);
+            let offset = batch.offset(row);
+            if offset < seen.end {
+                return Err(Error::internal(format!(
+                    "offset {offset} of topic {:?} was to be sealed behind offset {before}",
+                    self.topic.name.as_str()
+                )));
+            }
+            seen.end = offset + 1;
         }
-        seen.end = offset + 1;
-        seen.time = seen.time.start.min(time)..seen.time.end.max(time);
-        seen.ingest = seen.ingest.start.min(ingest)..seen.ingest.end.max(ingest);
+        match batch.same_ingest_time() {
+            Some(same) => widen(&mut ingest, same.micros()),
+            None => {
+                (0..batch.len()).for_each(|row| widen(&mut ingest, batch.ingest_time(row).micros()))
+            }
+        }
+        (seen.time, seen.ingest) = (time, ingest);
         Ok(())
     }
 
@@ -220,13 +178,8 @@ impl SegmentWriter {
                 "a segment without events was to be written",
             ));
         };
-        for pair in schema::key_values(&self.topic, self.partition, seen.first, seen.end) {
-            self.writer.append_key_value_metadata(pair);
-        }
-        let file = self
-            .writer
-            .into_inner()
-            .map_err(|error| not_written(&error))?;
+        let says = schema::key_values(&self.topic, self.partition, seen.first, seen.end);
+        let file = self.groups.finish(says)?;
         let Summed { file, digest } = file
             .into_inner()
             .map_err(|error| not_written(error.error()))?;
@@ -250,7 +203,7 @@ impl SegmentWriter {
 }
 
 /// Our error for a file that couldn't be written.
-fn not_written(error: &(dyn std::error::Error + 'static)) -> Error {
+pub(super) fn not_written(error: &(dyn std::error::Error + 'static)) -> Error {
     if tidemill_env::files::is_out_of_space(error) {
         return Error::new(
             ErrorKind::StorageFull,

@@ -40,7 +40,7 @@ impl Run {
             dir: folder.join("state"),
             memory_bytes: memory.live,
             dirty_bytes: memory.dirty,
-            store_bytes: memory.live,
+            store_bytes: memory.store,
             // No snapshot is taken.
             snapshot_memory: ByteSize(0),
         };

@@ -12,9 +12,11 @@
 //! answer can be appended to another topic as it is.
 
 use super::gather::Page;
+use super::parts::Parts;
 use crate::problem::Answer;
 use bytes::Bytes;
 use std::ops::Range;
+use tidemill_env::Buffers;
 use tidemill_types::{Batch, Error, ROW_HEAD_BYTES, RowHead};
 
 pub(super) const HEADER_BYTES: usize = 16;
@@ -24,15 +26,16 @@ pub(super) const VERSION: u32 = 1;
 const LEAST_SHARED: usize = 16 << 10;
 
 /// The parts of the body in order.
-pub(super) fn render(page: &Page) -> Answer<Vec<Bytes>> {
-    let mut front = Vec::with_capacity(HEADER_BYTES + page.count * ROW_HEAD_BYTES);
+pub(super) fn render(page: &Page, buffers: &Buffers) -> Answer<Vec<Bytes>> {
+    let mut front = buffers.take(HEADER_BYTES + page.count * ROW_HEAD_BYTES);
     front.resize(HEADER_BYTES, 0);
-    let (mut payload, mut runs) = (Payload::default(), Runs::default());
+    let mut payload = Payload(Parts::new(buffers, page.bytes));
+    let mut runs = Runs::default();
     for (partition, batch) in page.batches() {
         payload.take(batch, &mut front)?;
         (0..batch.len()).for_each(|row| runs.take(*partition, batch, row));
     }
-    let lengths = [page.count, payload.len(), runs.count()];
+    let lengths = [page.count, payload.0.len(), runs.count()];
     let [count, length, of_runs] = lengths.map(u32::try_from);
     let header = [
         VERSION,
@@ -43,8 +46,8 @@ pub(super) fn render(page: &Page) -> Answer<Vec<Bytes>> {
     for (field, number) in front.chunks_exact_mut(4).zip(header) {
         field.copy_from_slice(&number.to_le_bytes());
     }
-    let mut parts = vec![front.into()];
-    parts.extend(payload.finish());
+    let mut parts = vec![buffers.lend(front)];
+    parts.extend(payload.0.finish());
     parts.push(runs.finish().into());
     Ok(parts)
 }
@@ -54,47 +57,33 @@ fn fitting(number: Result<u32, std::num::TryFromIntError>) -> Answer<u32> {
 }
 
 /// The payload in the making.
-#[derive(Default)]
-struct Payload {
-    parts: Vec<Bytes>,
-    /// Bytes of `parts`.
-    shared: usize,
-    /// What comes behind them.
-    copied: Vec<u8>,
-}
+struct Payload(Parts);
 
 impl Payload {
-    fn len(&self) -> usize {
-        self.shared + self.copied.len()
-    }
-
     /// Takes a batch's events, and adds their heads.
     fn take(&mut self, batch: &Batch, heads: &mut Vec<u8>) -> Answer<()> {
-        let Some(stretch) = stretch(batch) else {
+        let Some((values, keys)) = stretches(batch) else {
             for row in 0..batch.len() {
                 let head = self.copy(batch.head(row), batch.payload())?;
                 heads.extend_from_slice(&head.to_bytes());
             }
             return Ok(());
         };
-        let to = fitting(u32::try_from(self.len()))?;
-        let from = fitting(u32::try_from(stretch.start))?;
         // A part that is sent keeps all of the memory it lies in.
-        let is_most = batch.payload().len() <= 2 * stretch.len();
-        if stretch.len() >= LEAST_SHARED && is_most {
-            self.settle();
-            self.shared += stretch.len();
-            self.parts.push(batch.payload().slice(stretch));
-        } else {
-            self.copied.extend_from_slice(&batch.payload()[stretch]);
-        }
-        fitting(u32::try_from(self.len()))?;
+        let is_most = batch.payload().len() <= 2 * (values.len() + keys.len());
+        let values = self.stretch(batch, values, is_most)?;
+        let keys = match keys.is_empty() {
+            true => values,
+            false => self.stretch(batch, keys, is_most)?,
+        };
+        fitting(u32::try_from(self.0.len()))?;
         for row in 0..batch.len() {
             let head = batch.head(row);
-            let moved = |at: u32, len: u32| if len == 0 { 0 } else { at - from + to };
+            let (key, rest) = places(head);
+            let key_from = if is_within(&key, &rest) { values } else { keys };
             let head = RowHead {
-                key_at: moved(head.key_at, head.key_len),
-                value_at: moved(head.value_at, head.value_len + head.headers_len),
+                key_at: key_from.of(head.key_at, head.key_len),
+                value_at: values.of(head.value_at, head.value_len + head.headers_len),
                 ..head
             };
             heads.extend_from_slice(&head.to_bytes());
@@ -102,16 +91,30 @@ impl Payload {
         Ok(())
     }
 
+    /// Takes a stretch of a batch's payload.
+    fn stretch(&mut self, batch: &Batch, stretch: Range<usize>, shared: bool) -> Answer<Move> {
+        let moved = Move {
+            from: fitting(u32::try_from(stretch.start))?,
+            to: fitting(u32::try_from(self.0.len()))?,
+        };
+        if shared && stretch.len() >= LEAST_SHARED {
+            self.0.share(batch.payload().slice(stretch));
+        } else {
+            self.0.out().extend_from_slice(&batch.payload()[stretch]);
+        }
+        Ok(moved)
+    }
+
     /// Copies one event.
     fn copy(&mut self, head: RowHead, payload: &[u8]) -> Answer<RowHead> {
         let (key, rest) = places(head);
-        let value_at = fitting(u32::try_from(self.len()))?;
-        self.copied.extend_from_slice(&payload[rest.clone()]);
-        let key_at = if key.start >= rest.start && key.end <= rest.end {
+        let value_at = fitting(u32::try_from(self.0.len()))?;
+        self.0.out().extend_from_slice(&payload[rest.clone()]);
+        let key_at = if is_within(&key, &rest) {
             value_at + (head.key_at - head.value_at)
         } else {
-            let at = fitting(u32::try_from(self.len()))?;
-            self.copied.extend_from_slice(&payload[key]);
+            let at = fitting(u32::try_from(self.0.len()))?;
+            self.0.out().extend_from_slice(&payload[key]);
             at
         };
         Ok(RowHead {
@@ -120,18 +123,22 @@ impl Payload {
             ..head
         })
     }
+}
 
-    /// What was copied becomes a part.
-    fn settle(&mut self) {
-        if !self.copied.is_empty() {
-            self.shared += self.copied.len();
-            self.parts.push(std::mem::take(&mut self.copied).into());
+/// Where a stretch began, and where it begins now.
+#[derive(Clone, Copy)]
+struct Move {
+    from: u32,
+    to: u32,
+}
+
+impl Move {
+    fn of(self, at: u32, len: u32) -> u32 {
+        if len == 0 {
+            0
+        } else {
+            at - self.from + self.to
         }
-    }
-
-    fn finish(mut self) -> Vec<Bytes> {
-        self.settle();
-        self.parts
     }
 }
 
@@ -145,20 +152,38 @@ fn places(head: RowHead) -> (Range<usize>, Range<usize>) {
     )
 }
 
-/// The stretch of a payload in which a batch's events lie, if little else lies there.
-fn stretch(batch: &Batch) -> Option<Range<usize>> {
-    let (mut from, mut to, mut bytes) = (usize::MAX, 0, 0);
+fn is_within(part: &Range<usize>, whole: &Range<usize>) -> bool {
+    part.start >= whole.start && part.end <= whole.end
+}
+
+/// The stretch of a payload in which a batch's values lie, and the one of its keys if those lie elsewhere; none if
+/// much else lies there.
+fn stretches(batch: &Batch) -> Option<(Range<usize>, Range<usize>)> {
+    let (mut values, mut keys, mut bytes) = (None, None, 0);
+    let with = |all: Option<Range<usize>>, part: Range<usize>| match all {
+        Some(all) => all.start.min(part.start)..all.end.max(part.end),
+        None => part,
+    };
     for row in 0..batch.len() {
         let (key, rest) = places(batch.head(row));
-        for part in [key, rest] {
-            if !part.is_empty() {
-                bytes += part.len();
-                (from, to) = (from.min(part.start), to.max(part.end));
-            }
+        if !key.is_empty() && !is_within(&key, &rest) {
+            bytes += key.len();
+            keys = Some(with(keys, key));
+        }
+        if !rest.is_empty() {
+            bytes += rest.len();
+            values = Some(with(values, rest));
         }
     }
-    let length = to.saturating_sub(from);
-    (length > 0 && length <= bytes + bytes / 4).then_some(from..to)
+    let (values, keys) = match (values, keys) {
+        (Some(values), Some(keys)) if keys.start > values.end || values.start > keys.end => {
+            (values, keys)
+        }
+        (values, Some(keys)) => (with(values, keys), 0..0),
+        (values, None) => (values?, 0..0),
+    };
+    let length = values.len() + keys.len();
+    (length > 0 && length <= bytes + bytes / 4).then_some((values, keys))
 }
 
 /// Which rows they are, in the making.
@@ -316,7 +341,7 @@ mod tests {
         rows.push(time, Some(b"k"), Some(b"12"), []).unwrap();
         rows.push(time, None, None, []).unwrap();
         let page = page(vec![(3, batch(&rows, 7, 9))]);
-        let body = render(&page).unwrap().concat();
+        let body = render(&page, &Buffers::keeping(1 << 20)).unwrap().concat();
         let golden = [
             "01000000 02000000 03000000 01000000",
             "0500000000000000 00000000 01000000 01000000 02000000 00000000 01000000",
@@ -355,7 +380,7 @@ mod tests {
             Commits::Same(CommitSeq(1)),
         );
         let page = page(vec![(0, few), (1, whole.clone()), (1, scattered)]);
-        let parts = render(&page).unwrap();
+        let parts = render(&page, &Buffers::keeping(1 << 20)).unwrap();
         // Header and heads; what was copied; what is shared; what was copied; runs.
         assert_eq!(parts.len(), 5);
         assert_eq!(parts[2].as_ptr(), whole.payload().as_ptr());
@@ -390,7 +415,7 @@ mod tests {
                 (partition, all.slice(all.len() / 3..all.len()))
             });
             let page = page(batches.collect());
-            let body = render(&page).unwrap().concat();
+            let body = render(&page, &Buffers::keeping(1 << 20)).unwrap().concat();
             prop_assert_eq!(unpack(&body), expected(&page));
             for is_json in [true, false] {
                 prop_assert_eq!(lines_of(&body, is_json), lines(&page, is_json));
@@ -403,7 +428,7 @@ mod tests {
             let mut rows = PackedRows::default();
             rows.push(Timestamp::from_micros(5), Some(b"k"), Some(b"12"), [("h", b"v".as_slice())]).unwrap();
             rows.push(Timestamp::from_micros(6), None, None, []).unwrap();
-            let mut body = render(&page(vec![(3, batch(&rows, 7, 9))])).unwrap().concat();
+            let mut body = render(&page(vec![(3, batch(&rows, 7, 9))]), &Buffers::keeping(1 << 20)).unwrap().concat();
             let whole = body.len();
             let at = at.index(whole);
             body[at] = byte;
@@ -441,9 +466,12 @@ mod tests {
         let mut rows = PackedRows::default();
         rows.push(Timestamp::from_micros(5), None, Some(b"12"), [])
             .unwrap();
-        let body = render(&page(vec![(3, batch(&rows, 7, 9))]))
-            .unwrap()
-            .concat();
+        let body = render(
+            &page(vec![(3, batch(&rows, 7, 9))]),
+            &Buffers::keeping(1 << 20),
+        )
+        .unwrap()
+        .concat();
         for (at, byte, why) in [
             (0, 2, "version 2 isn't known"),
             (4, 9, "ends before all"),
@@ -457,7 +485,9 @@ mod tests {
             assert!(refused.detail.contains(why), "{refused} for byte {at}");
         }
         assert!(PackedPage::read(&body[..9]).is_err());
-        let empty = render(&page(vec![])).unwrap().concat();
+        let empty = render(&page(vec![]), &Buffers::keeping(1 << 20))
+            .unwrap()
+            .concat();
         assert!(PackedPage::read(&empty).unwrap().is_empty());
     }
 }

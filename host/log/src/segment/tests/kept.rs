@@ -95,3 +95,39 @@ async fn a_small_cache_holds_what_was_read_last() {
     assert!(seen == all);
     assert!(cache.bytes() <= 3 << 20, "{}", cache.bytes());
 }
+
+/// A page of the log has a share of each partition: what was decoded for the later ones must not drive out what
+/// was decoded for the first.
+#[tokio::test]
+async fn segments_that_are_read_side_by_side_are_decoded_once() {
+    const SEGMENTS: usize = 8;
+    let all = noise(0, 20_000);
+    let stored = store(Format::Bytes, &[batch(&all)]).await;
+    let object = stored.memory.tamper("a.parquet", None).expect("stored");
+    let mut metas = Vec::new();
+    for nth in 0..SEGMENTS {
+        let path = format!("{nth}.parquet");
+        stored.memory.tamper(&path, Some(object.clone()));
+        metas.push(SegmentMeta {
+            path,
+            ..stored.meta.clone()
+        });
+    }
+    let objects = Objects::new(stored.counting.clone());
+    let segments = Segments::new(objects, 24 << 20, None);
+    let limit = ReadLimit {
+        events: 1250,
+        bytes: 256 << 10,
+    };
+    let mut from = [0; SEGMENTS];
+    stored.counting.take();
+    while from.iter().any(|from| *from < 20_000) {
+        for (meta, from) in metas.iter().zip(&mut from) {
+            let read = segments.read(meta, *from, limit).await.expect("read");
+            *from += read.iter().map(Batch::len).sum::<usize>() as u64;
+        }
+    }
+    let (_, bytes) = stored.counting.take();
+    let size = stored.meta.bytes * SEGMENTS as u64;
+    assert!(bytes < size * 3 / 2, "{bytes} of {size} bytes");
+}

@@ -1,5 +1,5 @@
-//! Buffers of frames and units that nobody reads any more, filled again: in fresh memory the kernel's work costs
-//! more than what is copied into it.
+//! Buffers that nobody reads any more, filled again: in fresh memory the kernel's work costs more than what is
+//! copied into it.
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ const LOOK: usize = 32;
 
 /// The buffers kept. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Buffers(Arc<Mutex<Kept>>);
+pub struct Buffers(Arc<Mutex<Kept>>);
 
 struct Kept {
     buffers: Vec<Vec<u8>>,
@@ -23,7 +23,7 @@ struct Kept {
 
 impl Buffers {
     /// None yet, and at most so many bytes.
-    pub(crate) fn keeping(most: usize) -> Self {
+    pub fn keeping(most: usize) -> Self {
         Self(Arc::new(Mutex::new(Kept {
             buffers: Vec::new(),
             bytes: 0,
@@ -32,7 +32,7 @@ impl Buffers {
     }
 
     /// An empty buffer with at least this room.
-    pub(crate) fn take(&self, room: usize) -> Vec<u8> {
+    pub fn take(&self, room: usize) -> Vec<u8> {
         let kept = if (LEAST..=MOST).contains(&room) {
             self.kept().take(room)
         } else {
@@ -42,12 +42,19 @@ impl Buffers {
     }
 
     /// The bytes of a buffer, which comes back when the last reader lets them go.
-    pub(crate) fn lend(&self, buffer: Vec<u8>) -> Bytes {
+    pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
         if !(LEAST..=MOST).contains(&buffer.capacity()) {
             return buffer.into();
         }
         let home = self.clone();
         Bytes::from_owner(Lent { buffer, home })
+    }
+
+    /// A buffer that nobody else has read, back again.
+    pub fn give_back(&self, buffer: Vec<u8>) {
+        if (LEAST..=MOST).contains(&buffer.capacity()) {
+            self.kept().put(buffer);
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -56,6 +63,14 @@ impl Buffers {
 }
 
 impl Kept {
+    fn put(&mut self, mut buffer: Vec<u8>) {
+        if self.bytes + buffer.capacity() <= self.most {
+            buffer.clear();
+            self.bytes += buffer.capacity();
+            self.buffers.push(buffer);
+        }
+    }
+
     fn take(&mut self, room: usize) -> Option<Vec<u8>> {
         let fits = |buffer: &Vec<u8>| (room..=room.saturating_mul(4)).contains(&buffer.capacity());
         let back = self.buffers.iter().rev().take(LOOK).position(fits)?;
@@ -78,13 +93,8 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut kept = self.home.kept();
-        if kept.bytes + buffer.capacity() <= kept.most {
-            buffer.clear();
-            kept.bytes += buffer.capacity();
-            kept.buffers.push(buffer);
-        }
+        let buffer = std::mem::take(&mut self.buffer);
+        self.home.kept().put(buffer);
     }
 }
 
