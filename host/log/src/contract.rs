@@ -72,7 +72,7 @@ impl Default for Settings {
             compaction_percent: 50,
             compaction_bytes: ByteSize::mib(64),
             journal_bytes: ByteSize(0),
-            reading_bytes: ByteSize::mib(48),
+            reading_bytes: ByteSize::mib(128),
             sealing_bytes: ByteSize::mib(96),
             reuse_bytes: ByteSize::mib(64),
             cache_bytes: ByteSize(0),

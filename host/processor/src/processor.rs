@@ -74,7 +74,7 @@ impl Default for Settings {
             maxima: Maxima::default(),
             grants: HostGrants::default(),
             compile_time: Duration::from_secs(60),
-            replay_bytes: ByteSize::mib(128),
+            replay_bytes: ByteSize::mib(256),
             replay_dir: PathBuf::from("tidemill-data/replay"),
             restores: 2,
             restore_age: Duration::from_secs(7 * 24 * 3600),

@@ -197,7 +197,7 @@ impl Default for Config {
                 compile_time: Duration::from_secs(60),
                 maxima: Maxima::default(),
                 log_retention: LogRetention::default(),
-                replay_bytes: ByteSize::mib(128),
+                replay_bytes: ByteSize::mib(256),
                 restores: 2,
                 restore_age: Duration::from_secs(7 * 24 * 3600),
                 metrics: 100,
