@@ -52,7 +52,7 @@ pub(crate) trait View: Send {
     ) -> Result<(), Failure>;
 }
 
-/// Much on its way into a store; without an end nothing of it is there.
+/// Much on its way into a store, which is torn until all of it is there.
 pub(crate) trait Loading {
     /// Takes a key, above the one before it, and its value, or `None` to remove it.
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure>;

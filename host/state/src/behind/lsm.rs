@@ -31,6 +31,9 @@ const LOOKS: u32 = 5000;
 /// Memory that an entry of a memtable takes beside key and value.
 const ENTRY_BYTES: usize = 64;
 
+/// Of much that is written, so much at a time.
+const BATCH_BYTES: usize = 1 << 20;
+
 /// How memory is shared out within the store.
 struct Share {
     /// Blocks read for misses; live values are kept above.
@@ -189,15 +192,11 @@ impl Behind for Lsm {
     }
 
     fn load(&self) -> Result<Box<dyn Loading + '_>, Failure> {
-        let mut open = Some(self.keyspace.start_ingestion()?);
-        Ok(Box::new(Ingestion(move |entry: Entry<'_>| {
-            match (entry, &mut open) {
-                (Some((key, Some(value))), Some(open)) => open.write(key, value),
-                (Some((key, None)), Some(open)) => open.write_tombstone(key),
-                (None, open) => open.take().map_or(Ok(()), |open| open.finish()),
-                (Some(_), None) => Ok(()),
-            }
-        })))
+        Ok(Box::new(Batches {
+            lsm: self,
+            writes: Vec::new(),
+            bytes: 0,
+        }))
     }
 
     fn persist(&self) -> Result<(), Failure> {
@@ -205,19 +204,37 @@ impl Behind for Lsm {
     }
 }
 
-/// A key with its value or its removal; `None`: the end.
-type Entry<'e> = Option<(&'e [u8], Option<&'e [u8]>)>;
+/// Much that is written, in batches of some size. The store's own way to take in much at once isn't for what follows
+/// [`Behind::clear`]: its log has the clearing and not what was taken in, so that the next open would clear that, too.
+struct Batches<'l> {
+    lsm: &'l Lsm,
+    writes: Vec<Write<'static>>,
+    bytes: usize,
+}
 
-/// Does what the store's own ingestion is told, whose type has no name.
-struct Ingestion<F>(F);
+impl Batches<'_> {
+    fn write(&mut self) -> Result<(), Failure> {
+        self.bytes = 0;
+        let writes = std::mem::take(&mut self.writes);
+        self.lsm.write(&writes, Some(Marker::Torn))
+    }
+}
 
-impl<F: FnMut(Entry<'_>) -> fjall::Result<()>> Loading for Ingestion<F> {
+impl Loading for Batches<'_> {
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
-        Ok((self.0)(Some((key, value)))?)
+        self.bytes += ENTRY_BYTES + key.len() + value.map_or(0, <[u8]>::len);
+        self.writes.push(Write {
+            key: key.to_vec(),
+            value: value.map(|value| value.to_vec().into()),
+        });
+        match self.bytes < BATCH_BYTES {
+            true => Ok(()),
+            false => self.write(),
+        }
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        Ok((self.0)(None)?)
+        self.write()
     }
 }
 
@@ -273,4 +290,44 @@ fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_types::CommitSeq;
+
+    #[test]
+    fn what_was_loaded_after_a_clearing_outlasts_a_start() {
+        const KEYS: u32 = 30_000;
+        let dir = tempfile::tempdir().expect("a folder");
+        let key = |n: u32| [&b"key "[..], &n.to_be_bytes()].concat();
+        let store = open(dir.path(), 8 << 20).expect("opens");
+        let old = Write {
+            key: b"old".to_vec(),
+            value: Some(b"1"[..].into()),
+        };
+        let written = store.write(&[old], Some(Marker::Exact(CommitSeq(3))));
+        written.expect("written");
+        store.clear().expect("cleared");
+        let mut loading = store.load().expect("begins");
+        for n in 0..KEYS {
+            loading.push(&key(n), Some(&[7; 100])).expect("it is taken");
+        }
+        loading.finish().expect("all of it");
+        assert_eq!(store.marker(), Ok(Marker::Torn));
+        let written = store.write(&[], Some(Marker::Exact(CommitSeq(9))));
+        written.expect("written");
+        drop(store);
+        let store = open(dir.path(), 8 << 20).expect("opens again");
+        assert_eq!(store.marker(), Ok(Marker::Exact(CommitSeq(9))));
+        let keys: Vec<_> = (0..KEYS).map(key).chain([b"old".to_vec()]).collect();
+        let mut found = 0;
+        let read = store.get_many(&keys, &mut |at, value| {
+            found += usize::from(value == Some(&[7; 100]));
+            assert_eq!(value.is_some(), at < keys.len() - 1, "key {at}");
+        });
+        read.expect("it can be read");
+        assert_eq!(found, keys.len() - 1);
+    }
 }
