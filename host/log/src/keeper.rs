@@ -201,23 +201,26 @@ impl Keeper {
         self.commit(shard, &mut kept, snapshot).await
     }
 
-    /// Seals what is due, lets go of what deleted topics had, cuts the journal. Failures are tried
-    /// again the next time.
-    pub(crate) async fn keep(&self, shard: &Arc<Shard>) {
+    /// Seals what is due, a segment of each partition, lets go of what deleted topics had, cuts the journal. Failures
+    /// are tried again the next time. Whether some partition has enough for another segment already.
+    pub(crate) async fn keep(&self, shard: &Arc<Shard>) -> bool {
         let mut kept = self.kept.lock().await;
-        if let Err(error) = self.keep_once(shard, &mut kept).await {
+        let more = self.keep_once(shard, &mut kept).await;
+        if let Err(error) = &more {
             shard.meters.sealing_failures.inc();
             tracing::warn!(%error, "sealing failed and will be tried again");
         }
         self.ask_for_snapshot(shard, &kept);
+        more.unwrap_or(false)
     }
 
-    async fn keep_once(&self, shard: &Arc<Shard>, kept: &mut Kept) -> Result<()> {
-        let orders = sealer::due(&facts(shard, kept), shard.clock.now(), seal_settings(shard));
+    async fn keep_once(&self, shard: &Arc<Shard>, kept: &mut Kept) -> Result<bool> {
+        let settings = seal_settings(shard);
+        let orders = sealer::due(&facts(shard, kept), shard.clock.now(), settings);
         let pending = !kept.unnamed.is_empty() || !kept.replacements.is_empty();
         if orders.is_empty() && !pending && !names_too_much(shard, &kept.manifest) {
             self.delete_gone(kept).await;
-            return Ok(());
+            return Ok(false);
         }
         let (started, seals) = (shard.clock.elapsed(), !orders.is_empty());
         self.write(shard, kept, orders).await?;
@@ -227,7 +230,8 @@ impl Keeper {
             let took = shard.clock.elapsed().saturating_sub(started);
             shard.meters.sealing(took);
         }
-        Ok(())
+        let is_full = |facts: &PartitionFacts| facts.bytes >= settings.bytes.0;
+        Ok(seals && facts(shard, kept).iter().any(is_full))
     }
 
     /// Writes and uploads segments; nothing names them yet.

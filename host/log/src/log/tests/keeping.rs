@@ -16,10 +16,16 @@ struct Place {
 }
 
 async fn open_at(dir: &Path, clock: &Clock) -> Log {
+    open_sealing(dir, clock, Settings::default().segment_bytes).await
+}
+
+/// With segments of so many bytes.
+async fn open_sealing(dir: &Path, clock: &Clock, segment_bytes: ByteSize) -> Log {
     let storage = dir.join("objects").display().to_string();
     let objects = Objects::open(&storage, &[]).expect("storage");
     let settings = Settings {
         compaction_percent: 0,
+        segment_bytes,
         // What is in memory would be read from there, compacted or not.
         tail_bytes: ByteSize(0),
         ..small(dir)
@@ -232,6 +238,23 @@ async fn a_truncation_above_the_end_is_refused() {
     let refused = place.log.truncate(nowhere, 0).await.expect_err("nowhere");
     assert_eq!(refused.code, "partition-not-found");
     assert_eq!(place.start(), 0);
+}
+
+#[tokio::test]
+async fn who_seals_is_told_that_there_is_more_to_seal() {
+    const SEGMENT: u16 = 4 << 10;
+    let mut place = Place::new(Cleanup::Delete, Retention::default()).await;
+    place.log.close().await.expect("closed");
+    place.log = open_sealing(place.dir.path(), &place.clock, ByteSize(SEGMENT.into())).await;
+    let inner = &place.log.inner;
+    let quarter = "v".repeat(usize::from(SEGMENT / 4));
+    for _ in 0..10 {
+        place.append(&[&format!("k={quarter}")]).await;
+    }
+    for (more, segments) in [(true, 1), (false, 2), (false, 2)] {
+        assert_eq!(inner.keeper.keep(&inner.shard).await, more);
+        assert_eq!(place.segments(), segments);
+    }
 }
 
 #[tokio::test]
