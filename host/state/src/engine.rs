@@ -238,7 +238,9 @@ impl Engine {
     /// # Errors
     /// `Unavailable` when the store behind can't be used.
     pub(crate) fn freeze(&self) -> Result<(Box<dyn View>, CommitSeq)> {
-        let (behind, commit) = self.settled(&mut self.writing())?;
+        // Nothing may be written between what is said of it and the view.
+        let writing = &mut self.writing();
+        let (behind, commit) = self.settled(writing)?;
         let view = behind.view().map_err(|failure| self.failed(&failure))?;
         Ok((view, commit))
     }
