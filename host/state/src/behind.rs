@@ -33,8 +33,6 @@ pub(crate) trait Behind: Send + Sync {
     fn count(&self) -> u64;
     /// Removes everything, the marker too.
     fn clear(&self) -> Result<(), Failure>;
-    /// Begins to write much, key after key; what is there must not change meanwhile.
-    fn load(&self) -> Result<Box<dyn Loading + '_>, Failure>;
     /// Makes everything written so far survive a power cut.
     fn persist(&self) -> Result<(), Failure>;
 }
@@ -50,14 +48,6 @@ pub(crate) trait View: Send {
         to: Option<&[u8]>,
         each: &mut Each<'_>,
     ) -> Result<(), Failure>;
-}
-
-/// Much on its way into a store, which is torn until all of it is there.
-pub(crate) trait Loading {
-    /// Takes a key, above the one before it, and its value, or `None` to remove it.
-    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure>;
-    /// The end: all of it is there.
-    fn finish(self: Box<Self>) -> Result<(), Failure>;
 }
 
 /// Goes through a store as it was at one moment, in order, until told to stop.

@@ -12,7 +12,7 @@ pub(crate) use changed::{Changed, Keys, Sorted};
 pub(crate) use link::Place;
 pub(crate) use readers::Readers;
 
-use crate::behind::{Behind, Failure, Loading, Marker, View};
+use crate::behind::{Behind, Failure, Marker, View, Write};
 use crate::live::Live;
 use crate::snapshot::Shown;
 use crate::{ChangesReader, write_back};
@@ -59,30 +59,30 @@ struct Writing {
     changed: Changed,
 }
 
+/// Bytes of keys and values that a store which is filled is given at once.
+const FILLING_BYTES: usize = 1 << 20;
+
 /// The store behind while all of it is replaced.
 pub(crate) struct Filling<'e> {
     engine: &'e Engine,
     behind: &'e dyn Behind,
-    loading: Option<Box<dyn Loading + 'e>>,
-    /// The key that was loaded last.
-    last: Vec<u8>,
+    /// What isn't written yet, and its bytes.
+    writes: Vec<Write<'static>>,
+    bytes: usize,
 }
 
 impl Filling<'_> {
     /// Takes a key and its value, or `None` where it was removed, in place of what it had. Quickest in key order.
     pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if self.loading.is_some() && key <= self.last.as_slice() {
-            self.end()?;
+        self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+        self.writes.push(Write {
+            key: key.to_vec(),
+            value: value.map(|value| value.to_vec().into()),
+        });
+        match self.bytes < FILLING_BYTES {
+            true => Ok(()),
+            false => self.end(),
         }
-        let engine = self.engine;
-        let failed = |failure: Failure| engine.failed(&failure);
-        let loading = match &mut self.loading {
-            Some(loading) => loading,
-            none => none.insert(self.behind.load().map_err(failed)?),
-        };
-        self.last.clear();
-        self.last.extend_from_slice(key);
-        loading.push(key, value).map_err(failed)
     }
 
     /// Removes what begins with a prefix.
@@ -93,11 +93,10 @@ impl Filling<'_> {
     }
 
     fn end(&mut self) -> Result<()> {
-        let ended = self
-            .loading
-            .take()
-            .map_or(Ok(()), |loading| loading.finish());
-        ended.map_err(|failure| self.engine.failed(&failure))
+        self.bytes = 0;
+        let writes = std::mem::take(&mut self.writes);
+        let written = self.behind.write(&writes, Some(Marker::Torn));
+        written.map_err(|failure| self.engine.failed(&failure))
     }
 }
 
@@ -295,8 +294,8 @@ impl Engine {
             let mut filling = Filling {
                 engine: self,
                 behind: &*behind,
-                loading: None,
-                last: Vec::new(),
+                writes: Vec::new(),
+                bytes: 0,
             };
             fill(&mut filling)?;
             filling.end()

@@ -1,6 +1,6 @@
 //! The store on disk: fjall, one keyspace.
 
-use super::{Behind, Each, Failure, Loading, Marker, Pass, View, Write};
+use super::{Behind, Each, Failure, Marker, Pass, View, Write};
 use crate::keys::MARKER;
 use fjall::config::PartitioningPolicy;
 use fjall::{
@@ -30,9 +30,6 @@ const LOOKS: u32 = 5000;
 
 /// Memory that an entry of a memtable takes beside key and value.
 const ENTRY_BYTES: usize = 64;
-
-/// Of much that is written, so much at a time.
-const BATCH_BYTES: usize = 1 << 20;
 
 /// How memory is shared out within the store.
 struct Share {
@@ -188,53 +185,13 @@ impl Behind for Lsm {
     }
 
     fn clear(&self) -> Result<(), Failure> {
+        // What follows has to be written in batches: what the store ingests isn't in its log, but this is, so that the
+        // next open would clear that, too.
         Ok(self.keyspace.clear()?)
-    }
-
-    fn load(&self) -> Result<Box<dyn Loading + '_>, Failure> {
-        Ok(Box::new(Batches {
-            lsm: self,
-            writes: Vec::new(),
-            bytes: 0,
-        }))
     }
 
     fn persist(&self) -> Result<(), Failure> {
         Ok(self.database.persist(PersistMode::SyncAll)?)
-    }
-}
-
-/// Much that is written, in batches of some size. The store's own way to take in much at once isn't for what follows
-/// [`Behind::clear`]: its log has the clearing and not what was taken in, so that the next open would clear that, too.
-struct Batches<'l> {
-    lsm: &'l Lsm,
-    writes: Vec<Write<'static>>,
-    bytes: usize,
-}
-
-impl Batches<'_> {
-    fn write(&mut self) -> Result<(), Failure> {
-        self.bytes = 0;
-        let writes = std::mem::take(&mut self.writes);
-        self.lsm.write(&writes, Some(Marker::Torn))
-    }
-}
-
-impl Loading for Batches<'_> {
-    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
-        self.bytes += ENTRY_BYTES + key.len() + value.map_or(0, <[u8]>::len);
-        self.writes.push(Write {
-            key: key.to_vec(),
-            value: value.map(|value| value.to_vec().into()),
-        });
-        match self.bytes < BATCH_BYTES {
-            true => Ok(()),
-            false => self.write(),
-        }
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        self.write()
     }
 }
 
@@ -298,7 +255,7 @@ mod tests {
     use tidemill_types::CommitSeq;
 
     #[test]
-    fn what_was_loaded_after_a_clearing_outlasts_a_start() {
+    fn what_was_written_after_a_clearing_outlasts_a_start() {
         const KEYS: u32 = 30_000;
         let dir = tempfile::tempdir().expect("a folder");
         let key = |n: u32| [&b"key "[..], &n.to_be_bytes()].concat();
@@ -310,11 +267,15 @@ mod tests {
         let written = store.write(&[old], Some(Marker::Exact(CommitSeq(3))));
         written.expect("written");
         store.clear().expect("cleared");
-        let mut loading = store.load().expect("begins");
-        for n in 0..KEYS {
-            loading.push(&key(n), Some(&[7; 100])).expect("it is taken");
+        let all: Vec<_> = (0..KEYS)
+            .map(|n| Write {
+                key: key(n),
+                value: Some(vec![7; 100].into()),
+            })
+            .collect();
+        for some in all.chunks(1000) {
+            store.write(some, Some(Marker::Torn)).expect("written");
         }
-        loading.finish().expect("all of it");
         assert_eq!(store.marker(), Ok(Marker::Torn));
         let written = store.write(&[], Some(Marker::Exact(CommitSeq(9))));
         written.expect("written");

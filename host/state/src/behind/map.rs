@@ -1,7 +1,7 @@
 //! A store in memory: for tests and simulation. Clones share what is in it, so that a clone is what a
 //! killed process would find.
 
-use super::{Behind, Each, Failure, Loading, Marker, Pass, View, Write};
+use super::{Behind, Each, Failure, Marker, Pass, View, Write};
 use crate::keys::MARKER;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -121,39 +121,8 @@ impl Behind for Map {
         Ok(())
     }
 
-    fn load(&self) -> Result<Box<dyn Loading + '_>, Failure> {
-        Ok(Box::new(Loaded {
-            map: self,
-            writes: Vec::new(),
-        }))
-    }
-
     fn persist(&self) -> Result<(), Failure> {
         Ok(())
-    }
-}
-
-struct Loaded<'m> {
-    map: &'m Map,
-    writes: Vec<Write<'static>>,
-}
-
-impl Loading for Loaded<'_> {
-    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
-        let last = self.writes.last();
-        assert!(
-            last.is_none_or(|last| last.key.as_slice() < key),
-            "in order"
-        );
-        self.writes.push(Write {
-            key: key.to_vec(),
-            value: value.map(|value| value.to_vec().into()),
-        });
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), Failure> {
-        self.map.write(&self.writes, None)
     }
 }
 
