@@ -22,6 +22,11 @@ pub trait Files: Send + Sync {
     /// Creates a file of `size` bytes, all written as zeros and synced. Fails if it exists; what is
     /// left of a failed creation is removed.
     fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>>;
+    /// The same, but that its space may only be set aside for it: made in no time, and written sooner
+    /// than one of zeros and then events in large steps, later in small ones.
+    fn create_reserved(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+        self.create_zeroed(path, size)
+    }
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file only to read it, also where nothing may be written.

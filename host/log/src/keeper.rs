@@ -34,8 +34,11 @@ const READ: ReadLimit = ReadLimit {
     bytes: 64 << 10,
 };
 
-/// With this much journal, sealing no longer waits until nothing else wants the processor.
+/// With this much journal sealing is behind, and nothing is merged until it has caught up.
 const BEHIND: u64 = 1 << 30;
+/// With this much, or half of `log.journal_bytes`, it no longer waits until nothing else wants the
+/// processor: a burst of events comes in at full speed and is sealed behind it, and a start has so much to read.
+const FAR_BEHIND: u64 = 4 << 30;
 
 /// What was found in storage.
 pub(crate) struct FoundManifest {
@@ -517,7 +520,11 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
 
 /// Events come first, unless the journal has grown long.
 fn urgency(shard: &Shard) -> Urgency {
-    match shard.journal_bytes() > BEHIND {
+    let long = match shard.settings.journal_bytes.0 / 2 {
+        0 => FAR_BEHIND,
+        half => half.min(FAR_BEHIND),
+    };
+    match shard.journal_bytes() > long {
         true => Urgency::Normal,
         false => Urgency::Low,
     }

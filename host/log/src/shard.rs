@@ -12,7 +12,7 @@ pub(crate) use local::batch_of;
 
 use crate::ahead::Hold;
 use crate::draft::Draft;
-use crate::journal::{FILE_HEAD, Frames, JournalFile, Pool, Queued, Writer};
+use crate::journal::{FILE_HEAD, Filling, Frames, JournalFile, Pool, Queued, Writer};
 use crate::sequencer::{
     Facts, Sequencer, TopicChange, partition_not_found, topic_not_found, written,
 };
@@ -53,6 +53,8 @@ pub(crate) struct Shard {
     pub(crate) hold: Hold,
     /// What a group's write and sync took, in µs, on the average of the last ones.
     sync_micros: AtomicU64,
+    /// And its bytes.
+    group_bytes: AtomicU64,
     pub(crate) meters: crate::meters::Meters,
 }
 
@@ -130,7 +132,7 @@ impl Shard {
     /// # Errors
     /// When the disk has no room for it or fails.
     pub(crate) fn new(start: Start) -> Result<Self> {
-        let writer = Writer::begin(&start.pool)?;
+        let writer = Writer::begin(&start.pool, Filling::Zeros)?;
         let last = start.sequencer.last();
         let (durable, durable_seen) = watch::channel(last);
         let reuse = start.settings.reuse_bytes.0;
@@ -155,6 +157,7 @@ impl Shard {
             followers: AtomicU64::new(0),
             hold: Hold::default(),
             sync_micros: AtomicU64::new(0),
+            group_bytes: AtomicU64::new(0),
             writer: Mutex::new(Flusher {
                 writer,
                 pending: VecDeque::new(),

@@ -41,29 +41,52 @@ impl Open {
             Self::Cached(file) => file.sync_all(),
         }
     }
-}
 
-impl Files for Disk {
-    fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+    /// A new file of so many bytes, which `fill` has to give it; none if that fails.
+    fn new(
+        path: &Path,
+        size: u64,
+        fill: impl FnOnce(&fs::File, &Self) -> io::Result<()>,
+    ) -> io::Result<Arc<dyn File>> {
         let created = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .open(path)?;
-        let zeroed = || {
+        let filled = || {
             let file = match size.is_multiple_of(BLOCK as u64) {
-                true => Open::existing(path)?,
-                false => Open::Cached(created.try_clone()?),
+                true => Self::existing(path)?,
+                false => Self::Cached(created.try_clone()?),
             };
-            write_zeros(&file, size)?;
+            fill(&created, &file)?;
             Ok(file)
         };
-        zeroed()
+        filled()
             .map(|file| Arc::new(file) as Arc<dyn File>)
             .inspect_err(|_| {
                 // The first error is the one worth telling.
                 let _ = fs::remove_file(path);
             })
+    }
+}
+
+impl Files for Disk {
+    fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+        Open::new(path, size, |_, file| write_zeros(file, size))
+    }
+
+    fn create_reserved(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+        let none = rustix::fs::FallocateFlags::empty();
+        Open::new(path, size, |created, file| {
+            match rustix::fs::fallocate(created, none, 0, size) {
+                Ok(()) => file.sync_all(),
+                // This file system can't.
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    write_zeros(file, size)
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -208,20 +231,19 @@ mod tests {
 
     #[test]
     fn files_are_zeroed_written_in_parts_renamed_and_listed() {
-        life_of_a_file((ZERO_STEP + 10) as u64);
-        life_of_a_file((ZERO_STEP + BLOCK) as u64);
+        for size in [ZERO_STEP + 10, ZERO_STEP + BLOCK] {
+            life_of_a_file(size as u64, |path, size| Disk.create_zeroed(path, size));
+            life_of_a_file(size as u64, |path, size| Disk.create_reserved(path, size));
+        }
     }
 
-    fn life_of_a_file(size: u64) {
+    fn life_of_a_file(size: u64, create: fn(&Path, u64) -> io::Result<Arc<dyn File>>) {
         let dir = tempfile::tempdir().expect("dir");
         let folder = dir.path().join("a/b");
         Disk.create_folder(&folder).expect("folder");
         let (one, two) = (folder.join("one"), folder.join("two"));
-        let file = Disk.create_zeroed(&one, size).expect("created");
-        assert!(
-            Disk.create_zeroed(&one, 1).is_err(),
-            "never over an existing file"
-        );
+        let file = create(&one, size).expect("created");
+        assert!(create(&one, 1).is_err(), "never over an existing file");
         assert_eq!(file.size().expect("size"), size);
         let many: Vec<&[u8]> = std::iter::repeat_n(b"xy".as_slice(), MOST_PARTS + 3).collect();
         file.write_at(5, &[b"", b"ab", b"", b"c"]).expect("written");
@@ -238,6 +260,9 @@ mod tests {
         let again = Disk.open(&two).expect("open");
         again.read_at(0, &mut seen).expect("read");
         assert_eq!(&seen, b"\0\0\0\0\0abc\0\0");
+        let mut last = [9];
+        again.read_at(size - 1, &mut last).expect("read");
+        assert_eq!(last, [0]);
         let mut seen = [0; 4];
         again
             .read_at(100 + 2 * (MOST_PARTS as u64 + 2), &mut seen)

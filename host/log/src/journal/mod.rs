@@ -27,7 +27,7 @@ pub(crate) mod tests;
 mod writer;
 
 pub(crate) use frames::{Frame, Frames};
-pub(crate) use pool::{Pool, check_size};
+pub(crate) use pool::{Filling, Pool, check_size};
 pub(crate) use scan::{Found, Recovered, recover};
 pub(crate) use survey::{HeadState, Survey, Surveyed, copy, cut_tail, survey, write_head};
 pub(crate) use writer::{Placed, Queued, Writer};

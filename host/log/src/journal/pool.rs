@@ -11,6 +11,16 @@ use tidemill_types::{Error, Result};
 /// that has to be written with zeros costs as much of the disk as one full of events.
 const SPARE_BYTES: u64 = 1 << 30;
 
+/// How a file is made that no spare can become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filling {
+    /// Full of zeros: small groups are synced sooner, for only data changes.
+    Zeros,
+    /// Its space set aside: where groups are large the disk is what everybody waits for, and zeros would
+    /// be as much to write as the events.
+    Reserved,
+}
+
 /// Makes, hands out and takes back journal files.
 pub(crate) struct Pool {
     files: Arc<dyn Files>,
@@ -79,10 +89,10 @@ impl Pool {
     ///
     /// # Errors
     /// `StorageFull`, or whatever the disk says; nothing is lost by it.
-    pub(crate) fn prepare(&self) -> Result<()> {
+    pub(crate) fn prepare(&self, filling: Filling) -> Result<()> {
         let mut stock = self.stock();
         if stock.ready.is_none() {
-            stock.ready = Some(self.make(&mut stock)?);
+            stock.ready = Some(self.make(&mut stock, filling)?);
         }
         Ok(())
     }
@@ -91,11 +101,11 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::prepare`].
-    pub(crate) fn take(&self) -> Result<Arc<JournalFile>> {
+    pub(crate) fn take(&self, filling: Filling) -> Result<Arc<JournalFile>> {
         let mut stock = self.stock();
         match stock.ready.take() {
             Some(ready) => Ok(ready),
-            None => self.make(&mut stock),
+            None => self.make(&mut stock, filling),
         }
     }
 
@@ -129,7 +139,7 @@ impl Pool {
         spares.len()
     }
 
-    fn make(&self, stock: &mut Stock) -> Result<Arc<JournalFile>> {
+    fn make(&self, stock: &mut Stock, filling: Filling) -> Result<Arc<JournalFile>> {
         let number = stock.next_number;
         let nonce = self.random.next_u64();
         let head = FileHead {
@@ -142,10 +152,11 @@ impl Pool {
         let failed = |e: std::io::Error| disk_error(&spare, "can't become a journal file", &e);
         let file = match self.files.open(&spare) {
             Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => self
-                .files
-                .create_zeroed(&spare, self.size)
-                .map_err(failed)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match filling {
+                Filling::Zeros => self.files.create_zeroed(&spare, self.size),
+                Filling::Reserved => self.files.create_reserved(&spare, self.size),
+            }
+            .map_err(failed)?,
             Err(e) => return Err(failed(e)),
         };
         // Only a file whose head is durable gets a name that counts.

@@ -1,6 +1,6 @@
 //! Groups of frames into the current file.
 
-use super::{FILE_HEAD, JournalFile, Pool, disk_error};
+use super::{FILE_HEAD, Filling, JournalFile, Pool, disk_error};
 use crate::draft::Body;
 use crate::frame::{self, Stamp};
 use crate::meters::Took;
@@ -53,8 +53,8 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Pool::take`].
-    pub(crate) fn begin(pool: &Pool) -> Result<Self> {
-        let file = pool.take()?;
+    pub(crate) fn begin(pool: &Pool, filling: Filling) -> Result<Self> {
+        let file = pool.take(filling)?;
         let end = FILE_HEAD + pool.room();
         Ok(Self {
             file,

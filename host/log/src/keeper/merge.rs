@@ -2,13 +2,12 @@
 
 use super::next::Replacement;
 use super::rewrite::{Sift, are_stale};
-use super::{Keeper, Kept, urgency};
+use super::{BEHIND, Keeper, Kept};
 use crate::Topic;
 use crate::merging::{self, Bounds};
 use crate::segment::{ABSENT, SegmentMeta};
 use crate::shard::{Shard, lock};
 use std::sync::Arc;
-use tidemill_env::Urgency;
 use tidemill_types::{Batch, Error, PartitionId, Result, Timestamp};
 
 /// Segments that become one.
@@ -30,7 +29,7 @@ impl Keeper {
     /// was, to be tried again.
     pub(crate) async fn merge(&self, shard: &Arc<Shard>) -> Result<bool> {
         // What sealing needs of the machine isn't for merging while it is behind.
-        if urgency(shard) == Urgency::Normal {
+        if shard.journal_bytes() > BEHIND {
             return Ok(false);
         }
         let _turn = self.rewriting.lock().await;

@@ -3,14 +3,17 @@
 use super::local::batch_of;
 use super::{Shard, lock};
 use crate::draft::Body;
+use crate::journal::Filling;
 use crate::sequencer::Sequenced;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_types::TopicId;
 
 /// A group waits for followers as long as a sync takes, within these bounds.
 const HOLD_MICROS: std::ops::RangeInclusive<u64> = 50..=2_000;
+/// From groups of this many bytes on, writing a file with zeros first costs more than it saves.
+const LARGE_GROUP: u64 = 1 << 20;
 
 impl Shard {
     /// Hands a frame's events to those who follow their partitions. Frames must come in order.
@@ -43,17 +46,30 @@ impl Shard {
         self.hold.wait(Duration::from_micros(most));
     }
 
-    /// Takes note of how long a write and sync took.
-    pub(super) fn note_sync(&self, took: Duration) {
+    /// Takes note of how long a group's write and sync took.
+    pub(super) fn note_sync(&self, took: Duration, bytes: u64) {
         let took = u64::try_from(took.as_micros())
             .unwrap_or(u64::MAX)
             .min(1_000_000);
-        let before = self.sync_micros.load(Ordering::Relaxed);
-        let now = if before == 0 {
-            took
-        } else {
-            (before * 7 + took) / 8
-        };
-        self.sync_micros.store(now, Ordering::Relaxed);
+        note(&self.sync_micros, took);
+        note(&self.group_bytes, bytes);
     }
+
+    /// How journal files are best made for groups as large as the last ones.
+    pub(super) fn filling(&self) -> Filling {
+        match self.group_bytes.load(Ordering::Relaxed) >= LARGE_GROUP {
+            true => Filling::Reserved,
+            false => Filling::Zeros,
+        }
+    }
+}
+
+/// Adds one to an average of the last ones.
+fn note(average: &AtomicU64, one: u64) {
+    let before = average.load(Ordering::Relaxed);
+    let now = match before {
+        0 => one,
+        before => (before * 7 + one) / 8,
+    };
+    average.store(now, Ordering::Relaxed);
 }

@@ -44,7 +44,7 @@ impl Shard {
             return Flushed::Failed;
         }
         if first.bytes as u64 > flusher.writer.room() {
-            match Writer::begin(&self.pool) {
+            match Writer::begin(&self.pool, self.filling()) {
                 Ok(writer) => flusher.writer = writer,
                 Err(error) if error.kind == ErrorKind::StorageFull => {
                     if !std::mem::replace(&mut self.inbox().storage_full, true) {
@@ -63,7 +63,8 @@ impl Shard {
         let (writer, buffers) = (&mut flusher.writer, &self.buffers);
         match writer.write(&mut group, durable, buffers, &self.clock) {
             Ok((placed, took)) => {
-                self.note_sync(took.write + took.sync);
+                let bytes = group.iter().map(|queued| queued.bytes as u64).sum();
+                self.note_sync(took.write + took.sync, bytes);
                 self.meters.synced(&group, took);
                 self.publish(flusher, group, placed);
                 Flushed::Group

@@ -20,7 +20,7 @@ impl Shard {
 
     /// Makes the next file ready, so that switching doesn't wait.
     pub(crate) fn prepare_file(&self) {
-        if let Err(error) = self.pool.prepare() {
+        if let Err(error) = self.pool.prepare(self.filling()) {
             tracing::warn!(%error, "the next journal file isn't ready ahead");
         }
     }
