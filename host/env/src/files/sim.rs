@@ -35,6 +35,7 @@ struct State {
     failing_syncs: u32,
     syncs_do_nothing: bool,
     folder_syncs_do_nothing: bool,
+    reserved: u64,
 }
 
 #[derive(Default)]
@@ -83,6 +84,7 @@ impl SimDisk {
             failing_syncs: 0,
             syncs_do_nothing: false,
             folder_syncs_do_nothing: false,
+            reserved: 0,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -123,6 +125,11 @@ impl SimDisk {
     /// written again, although it can still be read.
     pub fn fail_syncs(&self, count: u32) {
         self.lock_state().failing_syncs = count;
+    }
+
+    /// How many files were made by [`Files::create_reserved`].
+    pub fn reserved(&self) -> u64 {
+        self.lock_state().reserved
     }
 
     /// A broken disk: syncs succeed and do nothing.
@@ -251,6 +258,12 @@ impl Files for SimDisk {
             Rename::Create(path.to_owned(), inode),
         );
         Ok(self.handle(&state, inode))
+    }
+
+    fn create_reserved(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
+        let file = self.create_zeroed(path, size)?;
+        self.lock_state().reserved += 1;
+        Ok(file)
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {

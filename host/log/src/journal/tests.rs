@@ -40,9 +40,13 @@ pub(crate) fn disk() -> SimDisk {
 
 /// Starts a log; the journal alone, without object storage.
 pub(crate) fn start(disk: &SimDisk) -> Result<Shard> {
+    start_with(disk, ByteSize(16 << 10))
+}
+
+fn start_with(disk: &SimDisk, journal_file_bytes: ByteSize) -> Result<Shard> {
     let settings = Settings {
         dir: PathBuf::from("d"),
-        journal_file_bytes: ByteSize(16 << 10),
+        journal_file_bytes,
         reserve_bytes: ByteSize(0),
         ..Settings::default()
     };
@@ -65,9 +69,7 @@ pub(crate) fn flush(shard: &Shard) {
     while shard.flush() == Flushed::Group {}
 }
 
-/// Groups of `per_group` frames with one event each; the last one isn't closed.
-pub(crate) fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
-    let shard = start(disk).expect("starts");
+fn create_topic(shard: &Shard) {
     let name = "t".parse().expect("name");
     let topic = Arc::new(Topic {
         id: TOPIC,
@@ -76,22 +78,31 @@ pub(crate) fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
     });
     let mut draft = Draft::new();
     draft.topic_change(crate::sequencer::TopicChange::Created(topic));
-    shard
-        .commit(draft)
-        .map_err(|(error, _)| error)
-        .expect("created");
-    flush(&shard);
+    commit(shard, draft);
+    flush(shard);
+}
+
+/// One event, sequenced.
+fn append(shard: &Shard, value: &[u8]) {
+    let mut rows = PackedRows::default();
+    rows.push(Timestamp::from_micros(0), None, Some(value), [])
+        .expect("fits");
+    let mut draft = Draft::new();
+    draft.append(TOPIC, &rows, &[0]).expect("fits");
+    commit(shard, draft);
+}
+
+fn commit(shard: &Shard, draft: Draft) {
+    let committed = shard.commit(draft).map_err(|(error, _)| error);
+    committed.expect("committed");
+}
+
+/// Groups of `per_group` frames with one event each; the last one isn't closed.
+pub(crate) fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
+    let shard = start(disk).expect("starts");
+    create_topic(&shard);
     for nth in 0..groups * per_group {
-        let mut rows = PackedRows::default();
-        let value = format!("value {nth}");
-        rows.push(Timestamp::from_micros(0), None, Some(value.as_bytes()), [])
-            .expect("fits");
-        let mut draft = Draft::new();
-        draft.append(TOPIC, &rows, &[0]).expect("fits");
-        shard
-            .commit(draft)
-            .map_err(|(error, _)| error)
-            .expect("committed");
+        append(&shard, format!("value {nth}").as_bytes());
         if nth % per_group == per_group - 1 {
             flush(&shard);
         }
@@ -414,4 +425,36 @@ fn a_full_disk_refuses_commits_while_reads_go_on_and_recovers() {
     commit().expect("admitted again");
     flush(&shard);
     assert_eq!(events(&shard), readable + 2);
+}
+
+#[test]
+fn files_for_large_groups_are_set_aside_and_hold_what_was_written() {
+    let disk = disk();
+    drop(fill(&disk, 20, 40));
+    assert!(journal_files(&disk).len() > 1, "more than one file");
+    assert_eq!(disk.reserved(), 0, "small groups have zeros");
+
+    let disk = self::disk();
+    let large = |nth: u8| vec![nth; 3 << 19];
+    let start = || start_with(&disk, ByteSize(4 << 20)).expect("starts");
+    let shard = start();
+    create_topic(&shard);
+    for nth in 0..8 {
+        append(&shard, &large(nth));
+        flush(&shard);
+    }
+    assert!(disk.reserved() > 0, "large ones don't wait for zeros");
+    drop(shard);
+    disk.crash();
+    let shard = start();
+    for nth in 0..8 {
+        let one = ReadLimit {
+            events: 1,
+            bytes: usize::MAX,
+        };
+        let read = shard.read_local(AT, u64::from(nth), one).expect("read");
+        let events = read.batches.iter().flat_map(|batch| batch.iter());
+        let values: Vec<_> = events.map(|event| event.row.value).collect();
+        assert_eq!(values.first(), Some(&Some(large(nth).as_slice())));
+    }
 }
