@@ -1,6 +1,7 @@
 //! The machine's disk.
 
-use super::direct::{BLOCK, Direct};
+use super::aligned::{BLOCK, Kept};
+use super::direct::Direct;
 use super::{File, Files, Lock};
 use bytes::Bytes;
 use std::fs::{self, OpenOptions, TryLockError};
@@ -16,9 +17,30 @@ const ZERO_STEP: usize = 1 << 20;
 /// Most parts one `pwritev` takes (Linux's `IOV_MAX`).
 const MOST_PARTS: usize = 1024;
 
-/// The machine's disk.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Disk;
+/// Memory that is kept unless told otherwise.
+const KEPT: usize = 16 << 20;
+
+/// The machine's disk. Clones share the memory that is read into and written from.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    kept: Arc<Kept>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
+}
+
+impl Disk {
+    /// Keeps no more than so many bytes of memory that was read into, to be used again, and as many of what was written
+    /// from, however many files are open.
+    pub fn keeping(bytes: usize) -> Self {
+        Self {
+            kept: Kept::most(bytes),
+        }
+    }
+}
 
 /// An open file: past the page cache where that is possible.
 enum Open {
@@ -27,8 +49,8 @@ enum Open {
 }
 
 impl Open {
-    fn existing(path: &Path) -> io::Result<Self> {
-        if let Some(direct) = Direct::open(path)? {
+    fn existing(path: &Path, kept: &Arc<Kept>) -> io::Result<Self> {
+        if let Some(direct) = Direct::open(path, kept)? {
             return Ok(Self::Direct(direct));
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -52,7 +74,7 @@ impl Files for Disk {
             .open(path)?;
         let zeroed = || {
             let file = match size.is_multiple_of(BLOCK as u64) {
-                true => Open::existing(path)?,
+                true => Open::existing(path, &self.kept)?,
                 false => Open::Cached(created.try_clone()?),
             };
             write_zeros(&file, size)?;
@@ -67,7 +89,7 @@ impl Files for Disk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(Open::existing(path)?))
+        Ok(Arc::new(Open::existing(path, &self.kept)?))
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -213,13 +235,14 @@ mod tests {
     }
 
     fn life_of_a_file(size: u64) {
+        let disk = Disk::default();
         let dir = tempfile::tempdir().expect("dir");
         let folder = dir.path().join("a/b");
-        Disk.create_folder(&folder).expect("folder");
+        disk.create_folder(&folder).expect("folder");
         let (one, two) = (folder.join("one"), folder.join("two"));
-        let file = Disk.create_zeroed(&one, size).expect("created");
+        let file = disk.create_zeroed(&one, size).expect("created");
         assert!(
-            Disk.create_zeroed(&one, 1).is_err(),
+            disk.create_zeroed(&one, 1).is_err(),
             "never over an existing file"
         );
         assert_eq!(file.size().expect("size"), size);
@@ -228,14 +251,14 @@ mod tests {
         file.write_at(100, &many).expect("written");
         file.write_at(100, &[]).expect("nothing to write");
         file.sync_data().expect("synced");
-        Disk.rename(&one, &two).expect("renamed");
-        Disk.sync_folder(&folder).expect("synced");
+        disk.rename(&one, &two).expect("renamed");
+        disk.sync_folder(&folder).expect("synced");
         assert_eq!(
-            Disk.list(&folder).expect("list"),
+            disk.list(&folder).expect("list"),
             std::slice::from_ref(&two)
         );
         let mut seen = [9; 10];
-        let again = Disk.open(&two).expect("open");
+        let again = disk.open(&two).expect("open");
         again.read_at(0, &mut seen).expect("read");
         assert_eq!(&seen, b"\0\0\0\0\0abc\0\0");
         let mut seen = [0; 4];
@@ -247,20 +270,21 @@ mod tests {
             again.read_at(size - 1, &mut seen).is_err(),
             "beyond the end"
         );
-        Disk.remove(&two).expect("removed");
-        assert!(Disk.list(&folder).expect("list").is_empty());
-        assert!(Disk.list(&folder.join("none")).expect("list").is_empty());
-        assert!(Disk.free_bytes(dir.path()).expect("free") > 0);
+        disk.remove(&two).expect("removed");
+        assert!(disk.list(&folder).expect("list").is_empty());
+        assert!(disk.list(&folder.join("none")).expect("list").is_empty());
+        assert!(disk.free_bytes(dir.path()).expect("free") > 0);
     }
 
     #[test]
     fn a_lock_is_held_once() {
+        let disk = Disk::default();
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("lock");
-        let held = Disk.lock(&path).expect("free");
-        let refused = Disk.lock(&path).err().expect("held");
+        let held = disk.lock(&path).expect("free");
+        let refused = disk.lock(&path).err().expect("held");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(held);
-        assert!(Disk.lock(&path).is_ok());
+        assert!(disk.lock(&path).is_ok());
     }
 }
