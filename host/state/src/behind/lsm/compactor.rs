@@ -30,6 +30,7 @@ struct Bell {
 #[derive(Default)]
 struct Wanted {
     work: bool,
+    busy: bool,
     end: bool,
     /// Why the last compaction came to nothing.
     failed: Option<Failure>,
@@ -66,18 +67,15 @@ impl Compactor {
             return Ok(());
         }
         self.wake();
-        let mut wanted = self.bell.wanted();
-        while self.shared.tree.l0_run_count() >= RUNS {
-            if let (false, Some(failure)) = (wanted.work, &wanted.failed) {
-                return Err(failure.clone());
-            }
-            wanted = self
-                .bell
-                .done
-                .wait(wanted)
-                .unwrap_or_else(PoisonError::into_inner);
+        let too_many = |wanted: &mut Wanted| {
+            (wanted.work || wanted.busy) && self.shared.tree.l0_run_count() >= RUNS
+        };
+        let wanted = self.bell.done.wait_while(self.bell.wanted(), too_many);
+        let wanted = wanted.unwrap_or_else(PoisonError::into_inner);
+        match &wanted.failed {
+            Some(failure) if self.shared.tree.l0_run_count() >= RUNS => Err(failure.clone()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -101,7 +99,10 @@ impl Bell {
             if let Err(failure) = &compacted {
                 tracing::warn!(reason = %failure, "the state store's files can't be compacted");
             }
-            self.wanted().failed = compacted.err();
+            let mut wanted = self.wanted();
+            wanted.failed = compacted.err();
+            wanted.busy = false;
+            drop(wanted);
             self.done.notify_all();
         }
     }
@@ -112,6 +113,7 @@ impl Bell {
         let wanted = self.rung.wait_while(self.wanted(), idle);
         let mut wanted = wanted.unwrap_or_else(PoisonError::into_inner);
         wanted.work = false;
+        wanted.busy = !wanted.end;
         !wanted.end
     }
 
