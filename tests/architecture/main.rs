@@ -32,7 +32,7 @@ const SIDEWAYS: [(&str, &str); 1] = [("env", "types")];
 const CONTRACT: &str = "json";
 
 /// Heavy dependencies and the only crates that may have them.
-const OWNERS: [(&str, &[&str]); 15] = [
+const OWNERS: [(&str, &[&str]); 14] = [
     ("hyper", &["server"]),
     ("hyper-util", &["server"]),
     ("axum", &["server"]),
@@ -45,7 +45,6 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("arrow-array", &["log"]),
     ("arrow-buffer", &["log"]),
     ("arrow-schema", &["log"]),
-    ("fjall", &["state"]),
     ("lsm-tree", &["state"]),
     ("clap", &["cli"]),
 ];

@@ -1,5 +1,6 @@
 //! Local files as the journal needs them: written in place, synced, renamed, never trusted.
 
+mod aligned;
 mod blocks;
 mod direct;
 mod disk;

@@ -57,7 +57,7 @@ fn main() {
 
 fn raw(clock: &Clock, dir: &Path, bytes: usize) {
     let (path, size) = (dir.join("raw"), 64 << 20);
-    let file = Disk.create_zeroed(&path, size).expect("created");
+    let file = Disk::default().create_zeroed(&path, size).expect("created");
     let block: Vec<u8> = (0..bytes)
         .map(|n| u8::try_from(n * 31 % 251).unwrap_or_default())
         .collect();
@@ -76,7 +76,7 @@ fn raw(clock: &Clock, dir: &Path, bytes: usize) {
         syncs * bytes as f64 / 1e6,
         percentiles(times)
     );
-    Disk.remove(&path).expect("removed");
+    Disk::default().remove(&path).expect("removed");
 }
 
 async fn appends(clock: &Clock, dir: &Path, writers: usize, events: usize) {
@@ -88,7 +88,7 @@ async fn appends(clock: &Clock, dir: &Path, writers: usize, events: usize) {
     let metrics = Metrics::default();
     let opened = Log::open(
         settings,
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         clock.clone(),
         Random::system(),

@@ -75,7 +75,7 @@ async fn open(dir: &Path) -> Log {
     let (clock, random) = (Clock::system(), Random::system());
     Log::open(
         settings,
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         clock,
         random,

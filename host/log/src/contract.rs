@@ -103,6 +103,8 @@ pub trait Recovery: Send {
     /// # Errors
     /// What can't be rebuilt stops the start.
     async fn begin(&mut self, snapshot: Option<&SnapshotRef>) -> Result<CommitSeq>;
+    /// Everything up to here was durable when what comes next was written: it may be written elsewhere.
+    fn durable(&mut self, _commit: CommitSeq) {}
     /// One state section, in commit order, each once.
     ///
     /// # Errors

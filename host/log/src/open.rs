@@ -340,6 +340,7 @@ impl<'r> Replay<'r> {
             used.last_state = stamp.seq;
         }
         if stamp.seq > self.state_from {
+            self.recovery.durable(CommitSeq(stamp.durable));
             for state in states {
                 self.recovery.state(CommitSeq(stamp.seq), state)?;
             }

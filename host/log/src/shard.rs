@@ -169,7 +169,8 @@ impl Shard {
             files: start.files,
             clock: start.clock,
             pool: start.pool,
-            buffers: Buffers::keeping(ByteSize(reuse - reuse / 4).as_usize()),
+            // The disk has the last fourth.
+            buffers: Buffers::keeping(ByteSize(reuse / 2).as_usize()),
             meters: start.meters,
         };
         for topic in shard.all_topics() {

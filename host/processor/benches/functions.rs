@@ -102,7 +102,7 @@ async fn open(dir: &std::path::Path) -> (Log, Processor) {
         ..tidemill_log::Settings::default()
     };
     let mut recovery = StateRecovery::new(state.clone(), objects.clone());
-    let disk = Arc::new(Disk);
+    let disk = Arc::new(Disk::default());
     let log = Log::open(
         settings,
         disk,

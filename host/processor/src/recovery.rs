@@ -38,6 +38,10 @@ impl Recovery for StateRecovery {
         }
     }
 
+    fn durable(&mut self, commit: CommitSeq) {
+        self.store.durable(commit);
+    }
+
     fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         self.store.replay(commit, section)
     }

@@ -94,9 +94,11 @@ impl Parts {
             ..config.log.clone()
         };
         let mut recovery = StateRecovery::new(state.clone(), objects.clone());
+        // Of what is read, and as much of what is written: a fourth of the share together; the log has the rest.
+        let kept = ByteSize(settings.reuse_bytes.0 / 8).as_usize();
         let log = Log::open(
             settings,
-            Arc::new(Disk),
+            Arc::new(Disk::keeping(kept)),
             objects.clone(),
             clock.clone(),
             random.clone(),

@@ -22,7 +22,7 @@ const DERIVED: [&str; 1] = ["state"];
 /// # Errors
 /// `no-journal` where there is none.
 pub fn directory(config: &Config) -> Result<Directory> {
-    Directory::open(Arc::new(Disk), &config.dir)
+    Directory::open(Arc::new(Disk::default()), &config.dir)
 }
 
 /// As [`Directory::verify`], with the storage that the settings name.

@@ -25,6 +25,8 @@ pub(crate) trait Behind: Send + Sync {
     ) -> Result<(), Failure>;
     /// Writes all or nothing. With `None` the marker stays.
     fn write(&self, batch: &[Write<'_>], marker: Option<Marker>) -> Result<(), Failure>;
+    /// Takes very many keys at once. None of it is there before [`Fill::finish`]; the marker stays.
+    fn fill(&self) -> Result<Box<dyn Fill + '_>, Failure>;
     /// What is in it now, whatever is written later. As long as it is kept, so is in memory what is written meanwhile.
     fn view(&self) -> Result<Box<dyn View>, Failure>;
     /// The same, to be gone through once; it keeps nothing of what is written meanwhile.
@@ -35,6 +37,14 @@ pub(crate) trait Behind: Send + Sync {
     fn clear(&self) -> Result<(), Failure>;
     /// Makes everything written so far survive a power cut.
     fn persist(&self) -> Result<(), Failure>;
+}
+
+/// A store that is filled.
+pub(crate) trait Fill {
+    /// Takes a key, above the one before, and its value, or `None` where it was removed, in place of what it had.
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure>;
+    /// Everything is there now, and survives a power cut.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
 }
 
 /// A store as it was at one moment.
@@ -99,8 +109,9 @@ impl Marker {
 pub(crate) enum Failure {
     /// Somebody else holds it, or we still do.
     InUse,
-    /// No space is left for it.
-    Full(String),
+    /// Its files can't be written at the moment, for want of space for instance. It did nothing, and what it has can
+    /// be read.
+    Unwritable(String),
     /// Anything else, in words.
     Broken(String),
 }
@@ -109,7 +120,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse => f.write_str("it is in use"),
-            Self::Full(reason) | Self::Broken(reason) => f.write_str(reason),
+            Self::Unwritable(reason) | Self::Broken(reason) => f.write_str(reason),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use changed::{Changed, Keys, Sorted};
 pub(crate) use link::Place;
 pub(crate) use readers::Readers;
 
-use crate::behind::{Behind, Failure, Marker, View, Write};
+use crate::behind::{Behind, Failure, Fill, Marker, View, Write};
 use crate::live::Live;
 use crate::snapshot::Shown;
 use crate::{ChangesReader, write_back};
@@ -26,6 +26,16 @@ use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
 
 /// Fewer changed keys than this part of all are looked up for a snapshot, one by one; else all is gone through.
 const LOOKED_UP: u64 = 64;
+
+/// Bytes of sections after which what was written of them is made to survive: so much more at most has to be taken
+/// from the journal again after a process was killed.
+const PERSIST_BYTES: u64 = 64 << 20;
+
+/// Once more than this part of all keys changed since the last snapshot, a start that reads of it in the journal
+/// doesn't go on noting them, which takes longer than all else: the next snapshot has everything.
+const NOTED: u64 = 8;
+/// So many keys are noted however few there are.
+const ALWAYS_NOTED: u64 = 100_000;
 
 /// Memory that each part may take, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,34 +65,74 @@ pub(crate) struct Engine {
 struct Writing {
     /// The commit of a batch of which we don't know whether it was written.
     attempted: Option<CommitSeq>,
+    /// Bytes of sections written since all was last made to survive.
+    unpersisted: u64,
+    /// So many keys are noted at a start.
+    most_noted: u64,
     /// Since the last snapshot.
     changed: Changed,
 }
 
-/// Bytes of keys and values that a store which is filled is given at once.
-const FILLING_BYTES: usize = 1 << 20;
+/// Bytes of keys and values from which on files are made of them at once; fewer are written like any other change.
+const FILLED_BYTES: usize = 2 << 20;
 
 /// The store behind while all of it is replaced.
 pub(crate) struct Filling<'e> {
     engine: &'e Engine,
     behind: &'e dyn Behind,
-    /// What isn't written yet, and its bytes.
+    /// What isn't taken yet, in rising order, and its bytes.
     writes: Vec<Write<'static>>,
     bytes: usize,
+    /// The last key.
+    last: Vec<u8>,
+    /// Takes what comes, as long as that rises.
+    fill: Option<Box<dyn Fill + 'e>>,
 }
 
-impl Filling<'_> {
+impl<'e> Filling<'e> {
+    fn new(engine: &'e Engine, behind: &'e dyn Behind) -> Self {
+        Self {
+            engine,
+            behind,
+            writes: Vec::new(),
+            bytes: 0,
+            last: Vec::new(),
+            fill: None,
+        }
+    }
+
     /// Takes a key and its value, or `None` where it was removed, in place of what it had. Quickest in key order.
     pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if key <= self.last.as_slice() {
+            self.end()?;
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        if let Some(fill) = &mut self.fill {
+            let pushed = fill.push(key, value);
+            return pushed.map_err(|failure| self.engine.failed(&failure));
+        }
         self.bytes += key.len() + value.map_or(0, <[u8]>::len);
         self.writes.push(Write {
             key: key.to_vec(),
             value: value.map(|value| value.to_vec().into()),
         });
-        match self.bytes < FILLING_BYTES {
+        match self.bytes < FILLED_BYTES {
             true => Ok(()),
-            false => self.end(),
+            false => self.begin_fill(),
         }
+    }
+
+    fn begin_fill(&mut self) -> Result<()> {
+        let writes = std::mem::take(&mut self.writes);
+        let filled = self.behind.fill().and_then(|mut fill| {
+            for Write { key, value } in &writes {
+                fill.push(key, value.as_deref())?;
+            }
+            Ok(fill)
+        });
+        self.fill = Some(filled.map_err(|failure| self.engine.failed(&failure))?);
+        Ok(())
     }
 
     /// Removes what begins with a prefix.
@@ -92,11 +142,15 @@ impl Filling<'_> {
         removed.map_err(|failure| self.engine.failed(&failure))
     }
 
+    /// All that came is there.
     fn end(&mut self) -> Result<()> {
-        self.bytes = 0;
+        (self.bytes, self.last) = (0, Vec::new());
         let writes = std::mem::take(&mut self.writes);
-        let written = self.behind.write(&writes, Some(Marker::Torn));
-        written.map_err(|failure| self.engine.failed(&failure))
+        let ended = match self.fill.take() {
+            Some(fill) => fill.finish(),
+            None => self.behind.write(&writes, Some(Marker::Torn)),
+        };
+        ended.map_err(|failure| self.engine.failed(&failure))
     }
 }
 
@@ -123,7 +177,7 @@ impl Engine {
                     "the state store is in use by another process: stop that one first",
                 ));
             }
-            Err(Failure::Broken(reason) | Failure::Full(reason)) => {
+            Err(Failure::Broken(reason) | Failure::Unwritable(reason)) => {
                 tracing::warn!(
                     reason,
                     "the state store can't be used as it is: it is wiped and rebuilt from the snapshot and the journal"
@@ -145,6 +199,8 @@ impl Engine {
             link,
             writing: Mutex::new(Writing {
                 attempted: None,
+                unpersisted: 0,
+                most_noted: ALWAYS_NOTED,
                 changed: Changed::unknown(memory.changed),
             }),
             memory,
@@ -193,6 +249,7 @@ impl Engine {
                 self.forgotten()
                     .retain(|function| !forgotten.contains(function));
                 self.live.set_written(batch.upto);
+                self.persist_now_and_then(writing, batch.bytes());
                 Step::Wrote
             }
             Err(failure) => {
@@ -200,6 +257,19 @@ impl Engine {
                 self.mend(writing);
                 Step::Failed
             }
+        }
+    }
+
+    /// A few keys that change all the time would be in the store's memory only for very long, and so would the marker.
+    fn persist_now_and_then(&self, writing: &mut Writing, bytes: u64) {
+        writing.unpersisted += bytes;
+        if writing.unpersisted < PERSIST_BYTES {
+            return;
+        }
+        writing.unpersisted = 0;
+        let persisted = self.behind().map(|behind| behind.persist());
+        if let Ok(Err(failure)) = persisted {
+            self.shut(&failure);
         }
     }
 
@@ -268,6 +338,7 @@ impl Engine {
         let behind = self.behind()?;
         let persisted = behind.persist();
         persisted.map_err(|failure| self.failed(&failure))?;
+        writing.unpersisted = 0;
         Ok((behind, self.live.written()))
     }
 
@@ -283,6 +354,8 @@ impl Engine {
         let mut writing = self.writing();
         *writing = Writing {
             attempted: None,
+            unpersisted: 0,
+            most_noted: ALWAYS_NOTED,
             changed: Changed::unknown(self.memory.changed),
         };
         self.forgotten().clear();
@@ -291,12 +364,7 @@ impl Engine {
         let torn = || behind.write(&[], Some(Marker::Torn));
         let filled = behind.clear().and_then(|()| torn()).map_err(failed);
         let filled = filled.and_then(|()| {
-            let mut filling = Filling {
-                engine: self,
-                behind: &*behind,
-                writes: Vec::new(),
-                bytes: 0,
-            };
+            let mut filling = Filling::new(self, &*behind);
             fill(&mut filling)?;
             filling.end()
         });
@@ -319,7 +387,10 @@ impl Engine {
 
     /// At a start: what changed since the last snapshot is from now on what is noted and written.
     pub(crate) fn nothing_changed(&self) {
-        self.writing().changed = self.nothing();
+        let count = self.behind().map_or(0, |behind| behind.count());
+        let writing = &mut *self.writing();
+        writing.most_noted = (count / NOTED).max(ALWAYS_NOTED);
+        writing.changed = self.nothing();
     }
 
     fn nothing(&self) -> Changed {
@@ -339,10 +410,17 @@ impl Engine {
     /// See [`crate::Store::replay`].
     pub(crate) fn replay(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         if commit > self.live.base() {
-            return self.live.apply(commit, section);
+            self.live.apply(commit, section)?;
+            // Nobody waits for room yet, and what comes may be far more than there is memory.
+            while self.live.is_full() && self.step() == Step::Wrote {}
+            return Ok(());
         }
         let changes = ChangesReader::new(section)?;
-        self.writing().changed.note(changes);
+        let writing = &mut *self.writing();
+        writing.changed.note(changes);
+        if writing.changed.count() > Some(writing.most_noted) {
+            writing.changed = Changed::unknown(self.memory.changed);
+        }
         Ok(())
     }
 

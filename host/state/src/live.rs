@@ -355,13 +355,18 @@ impl Live {
         self.room.notify_waiters();
     }
 
+    /// Whether more waits to be written back than allowed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting_bytes.load(Ordering::Acquire) > self.dirty
+    }
+
     /// Waits while more waits to be written back than allowed.
     pub(crate) async fn room(&self) {
         loop {
             let moved = self.room.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            if self.waiting_bytes.load(Ordering::Acquire) <= self.dirty {
+            if !self.is_full() {
                 return;
             }
             moved.await;

@@ -2,37 +2,29 @@
 //! again. Pages of a cache that grows are fresh memory, which costs many times what is copied into it
 //! where a hypervisor has to provide it; and what the journal writes is read at most once or twice.
 
+use super::aligned::{BLOCK, Blocks, Kept};
 use bytes::Bytes;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Positions, lengths and buffers are multiples of it.
-pub(super) const BLOCK: usize = 4096;
 /// Read at a time.
 const READ: usize = 1 << 20;
-/// Larger buffers for writing aren't kept.
-const KEPT: usize = 8 << 20;
 
-/// An open file.
+/// An open file. It has no buffers of its own, so that many can be open.
 pub(super) struct Direct {
     file: File,
-    writing: Mutex<Writing>,
-    reading: Mutex<Option<Blocks>>,
-}
-
-struct Writing {
-    blocks: Blocks,
     /// The block that was written last, if more will be written into it: where it lies, and its bytes.
-    last: Option<(u64, Vec<u8>)>,
+    last: Mutex<Option<(u64, Vec<u8>)>>,
+    kept: Arc<Kept>,
 }
 
 impl Direct {
     /// Opens an existing file; `None` where files can't be used in this way, or this one can't: its size
     /// has to be a multiple of [`BLOCK`].
-    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn open(path: &Path, kept: &Arc<Kept>) -> io::Result<Option<Self>> {
         let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or_default();
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(flags);
@@ -51,11 +43,10 @@ impl Direct {
             Err(error) if is_unsupported(&error) => return Ok(None),
             Err(error) => return Err(error),
         }
-        let writing = Writing { blocks, last: None };
         Ok(Some(Self {
             file,
-            writing: Mutex::new(writing),
-            reading: Mutex::new(None),
+            last: Mutex::new(None),
+            kept: kept.clone(),
         }))
     }
 
@@ -72,8 +63,10 @@ impl Direct {
     }
 
     pub(super) fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        let kept = self.reading().take();
-        let mut blocks = kept.unwrap_or_else(|| Blocks::new(READ + BLOCK));
+        // No more than is asked for, by any block that it begins and ends in.
+        let mut blocks = self
+            .kept
+            .lend(READ.min(out.len().next_multiple_of(BLOCK) + BLOCK));
         let mut done = 0;
         while done < out.len() {
             let from = at + done as u64;
@@ -89,7 +82,6 @@ impl Direct {
             out[done..done + bytes].copy_from_slice(&read[before..before + bytes]);
             done += bytes;
         }
-        *self.reading() = Some(blocks);
         Ok(())
     }
 
@@ -97,12 +89,12 @@ impl Direct {
     pub(super) fn read(&self, at: u64, len: usize) -> io::Result<Bytes> {
         let before = offset_in_block(at);
         let whole = (before + len).next_multiple_of(BLOCK);
-        let mut blocks = Lent::new(whole);
-        let got = read_blocks(&self.file, at - before as u64, blocks.0.get(whole))?;
+        let mut blocks = self.kept.lend(whole);
+        let got = read_blocks(&self.file, at - before as u64, blocks.get(whole))?;
         if got < before + len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let from = blocks.0.start + before;
+        let from = blocks.start() + before;
         Ok(Bytes::from_owner(blocks).slice(from..from + len))
     }
 
@@ -111,13 +103,10 @@ impl Direct {
         if len == 0 {
             return Ok(());
         }
-        let mut writing = self.writing();
-        let Writing { blocks, last } = &mut *writing;
+        let mut last = self.last();
         let before = offset_in_block(at);
         let whole = (before + len).next_multiple_of(BLOCK);
-        if blocks.room() < whole || blocks.room() > KEPT {
-            *blocks = Blocks::new(whole.next_power_of_two());
-        }
+        let mut blocks = self.kept.take_to_write(whole);
         let out = blocks.get(whole);
         let first = at - before as u64;
         if before > 0 {
@@ -141,15 +130,12 @@ impl Direct {
             let at = first + (whole - BLOCK) as u64;
             *last = Some((at, out[whole - BLOCK..].to_vec()));
         }
+        self.kept.keep_to_write(blocks);
         Ok(())
     }
 
-    fn reading(&self) -> MutexGuard<'_, Option<Blocks>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn writing(&self) -> MutexGuard<'_, Writing> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, Option<(u64, Vec<u8>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,71 +168,6 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Memory that begins at a multiple of [`BLOCK`].
-struct Blocks {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl Blocks {
-    /// With room for so many bytes, a multiple of [`BLOCK`].
-    fn new(room: usize) -> Self {
-        let bytes = vec![0; room + BLOCK];
-        // Never more than a block: there is no such address only where pointers aren't addresses.
-        let start = bytes.as_ptr().align_offset(BLOCK).min(BLOCK);
-        Self { bytes, start }
-    }
-
-    fn room(&self) -> usize {
-        self.bytes.len() - BLOCK
-    }
-
-    fn get(&mut self, len: usize) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + len]
-    }
-}
-
-/// Bytes of blocks that were read into and let go, kept for later readers of any file.
-const LENT: usize = 16 << 20;
-
-static LET_GO: Mutex<Vec<Blocks>> = Mutex::new(Vec::new());
-
-/// Blocks that are read into by whoever comes next once their last reader is gone: in fresh memory the kernel's
-/// work costs more than reading does.
-struct Lent(Blocks);
-
-impl Lent {
-    fn new(room: usize) -> Self {
-        let mut kept = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |blocks: &Blocks| (room..=room.saturating_mul(2)).contains(&blocks.room());
-        let known = kept.iter().rposition(fits);
-        let known = known.map(|nth| kept.swap_remove(nth));
-        drop(kept);
-        Self(known.unwrap_or_else(|| Blocks::new(room)))
-    }
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.0.bytes
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let empty = Blocks {
-            bytes: Vec::new(),
-            start: 0,
-        };
-        let blocks = std::mem::replace(&mut self.0, empty);
-        let mut kept = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: usize = kept.iter().map(Blocks::room).sum();
-        if bytes + blocks.room() <= LENT {
-            kept.push(blocks);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +176,7 @@ mod tests {
     fn file(dir: &Path, size: usize) -> (Direct, std::path::PathBuf) {
         let path = dir.join("file");
         std::fs::write(&path, vec![7; size]).expect("written");
-        let direct = Direct::open(&path).expect("opens");
+        let direct = Direct::open(&path, &Kept::most(1 << 20)).expect("opens");
         (direct.expect("this file system can do it"), path)
     }
 
@@ -264,7 +185,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("odd");
         std::fs::write(&path, [1; BLOCK + 1]).expect("written");
-        assert!(Direct::open(&path).expect("opens").is_none());
+        let opened = Direct::open(&path, &Kept::most(1 << 20));
+        assert!(opened.expect("opens").is_none());
     }
 
     #[test]

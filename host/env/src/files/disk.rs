@@ -1,6 +1,7 @@
 //! The machine's disk.
 
-use super::direct::{BLOCK, Direct};
+use super::aligned::{BLOCK, Kept};
+use super::direct::Direct;
 use super::{File, Files, Lock};
 use bytes::Bytes;
 use std::fs::{self, OpenOptions, TryLockError};
@@ -16,37 +17,36 @@ const ZERO_STEP: usize = 1 << 20;
 /// Most parts one `pwritev` takes (Linux's `IOV_MAX`).
 const MOST_PARTS: usize = 1024;
 
-/// The machine's disk.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Disk;
+/// Memory that is kept unless told otherwise.
+const KEPT: usize = 16 << 20;
 
-/// An open file: past the page cache where that is possible.
-enum Open {
-    Direct(Direct),
-    Cached(fs::File),
+/// The machine's disk. Clones share the memory that is read into and written from.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    kept: Arc<Kept>,
 }
 
-impl Open {
-    fn existing(path: &Path) -> io::Result<Self> {
-        if let Some(direct) = Direct::open(path)? {
-            return Ok(Self::Direct(direct));
-        }
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Self::Cached(file))
+impl Default for Disk {
+    fn default() -> Self {
+        Self::keeping(KEPT)
     }
+}
 
-    fn sync_all(&self) -> io::Result<()> {
-        match self {
-            Self::Direct(file) => file.sync_all(),
-            Self::Cached(file) => file.sync_all(),
+impl Disk {
+    /// Keeps no more than so many bytes of memory that was read into, to be used again, and as many of what was written
+    /// from, however many files are open.
+    pub fn keeping(bytes: usize) -> Self {
+        Self {
+            kept: Kept::most(bytes),
         }
     }
 
     /// A new file of so many bytes, which `fill` has to give it; none if that fails.
-    fn new(
+    fn create(
+        &self,
         path: &Path,
         size: u64,
-        fill: impl FnOnce(&fs::File, &Self) -> io::Result<()>,
+        fill: impl FnOnce(&fs::File, &Open) -> io::Result<()>,
     ) -> io::Result<Arc<dyn File>> {
         let created = OpenOptions::new()
             .read(true)
@@ -55,8 +55,8 @@ impl Open {
             .open(path)?;
         let filled = || {
             let file = match size.is_multiple_of(BLOCK as u64) {
-                true => Self::existing(path)?,
-                false => Self::Cached(created.try_clone()?),
+                true => Open::existing(path, &self.kept)?,
+                false => Open::Cached(created.try_clone()?),
             };
             fill(&created, &file)?;
             Ok(file)
@@ -70,14 +70,37 @@ impl Open {
     }
 }
 
+/// An open file: past the page cache where that is possible.
+enum Open {
+    Direct(Direct),
+    Cached(fs::File),
+}
+
+impl Open {
+    fn existing(path: &Path, kept: &Arc<Kept>) -> io::Result<Self> {
+        if let Some(direct) = Direct::open(path, kept)? {
+            return Ok(Self::Direct(direct));
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self::Cached(file))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        match self {
+            Self::Direct(file) => file.sync_all(),
+            Self::Cached(file) => file.sync_all(),
+        }
+    }
+}
+
 impl Files for Disk {
     fn create_zeroed(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
-        Open::new(path, size, |_, file| write_zeros(file, size))
+        self.create(path, size, |_, file| write_zeros(file, size))
     }
 
     fn create_reserved(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
         let none = rustix::fs::FallocateFlags::empty();
-        Open::new(path, size, |created, file| {
+        self.create(path, size, |created, file| {
             match rustix::fs::fallocate(created, none, 0, size) {
                 Ok(()) => file.sync_all(),
                 // This file system can't.
@@ -90,7 +113,7 @@ impl Files for Disk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(Open::existing(path)?))
+        Ok(Arc::new(Open::existing(path, &self.kept)?))
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -232,32 +255,36 @@ mod tests {
     #[test]
     fn files_are_zeroed_written_in_parts_renamed_and_listed() {
         for size in [ZERO_STEP + 10, ZERO_STEP + BLOCK] {
-            life_of_a_file(size as u64, |path, size| Disk.create_zeroed(path, size));
-            life_of_a_file(size as u64, |path, size| Disk.create_reserved(path, size));
+            life_of_a_file(size as u64, Disk::create_zeroed);
+            life_of_a_file(size as u64, Disk::create_reserved);
         }
     }
 
-    fn life_of_a_file(size: u64, create: fn(&Path, u64) -> io::Result<Arc<dyn File>>) {
+    fn life_of_a_file(size: u64, create: fn(&Disk, &Path, u64) -> io::Result<Arc<dyn File>>) {
+        let disk = Disk::default();
         let dir = tempfile::tempdir().expect("dir");
         let folder = dir.path().join("a/b");
-        Disk.create_folder(&folder).expect("folder");
+        disk.create_folder(&folder).expect("folder");
         let (one, two) = (folder.join("one"), folder.join("two"));
-        let file = create(&one, size).expect("created");
-        assert!(create(&one, 1).is_err(), "never over an existing file");
+        let file = create(&disk, &one, size).expect("created");
+        assert!(
+            create(&disk, &one, 1).is_err(),
+            "never over an existing file"
+        );
         assert_eq!(file.size().expect("size"), size);
         let many: Vec<&[u8]> = std::iter::repeat_n(b"xy".as_slice(), MOST_PARTS + 3).collect();
         file.write_at(5, &[b"", b"ab", b"", b"c"]).expect("written");
         file.write_at(100, &many).expect("written");
         file.write_at(100, &[]).expect("nothing to write");
         file.sync_data().expect("synced");
-        Disk.rename(&one, &two).expect("renamed");
-        Disk.sync_folder(&folder).expect("synced");
+        disk.rename(&one, &two).expect("renamed");
+        disk.sync_folder(&folder).expect("synced");
         assert_eq!(
-            Disk.list(&folder).expect("list"),
+            disk.list(&folder).expect("list"),
             std::slice::from_ref(&two)
         );
         let mut seen = [9; 10];
-        let again = Disk.open(&two).expect("open");
+        let again = disk.open(&two).expect("open");
         again.read_at(0, &mut seen).expect("read");
         assert_eq!(&seen, b"\0\0\0\0\0abc\0\0");
         let mut last = [9];
@@ -272,20 +299,21 @@ mod tests {
             again.read_at(size - 1, &mut seen).is_err(),
             "beyond the end"
         );
-        Disk.remove(&two).expect("removed");
-        assert!(Disk.list(&folder).expect("list").is_empty());
-        assert!(Disk.list(&folder.join("none")).expect("list").is_empty());
-        assert!(Disk.free_bytes(dir.path()).expect("free") > 0);
+        disk.remove(&two).expect("removed");
+        assert!(disk.list(&folder).expect("list").is_empty());
+        assert!(disk.list(&folder.join("none")).expect("list").is_empty());
+        assert!(disk.free_bytes(dir.path()).expect("free") > 0);
     }
 
     #[test]
     fn a_lock_is_held_once() {
+        let disk = Disk::default();
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("lock");
-        let held = Disk.lock(&path).expect("free");
-        let refused = Disk.lock(&path).err().expect("held");
+        let held = disk.lock(&path).expect("free");
+        let refused = disk.lock(&path).err().expect("held");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(held);
-        assert!(Disk.lock(&path).is_ok());
+        assert!(disk.lock(&path).is_ok());
     }
 }

@@ -172,7 +172,7 @@ async fn open(dir: &Path) -> Result<Log> {
         ..Settings::default()
     };
     let (clock, random, metrics) = (Clock::system(), Random::system(), Metrics::default());
-    let files = Arc::new(Disk);
+    let files = Arc::new(Disk::default());
     Log::open(
         settings,
         files,
@@ -207,7 +207,7 @@ async fn filled(dir: &Path) -> PathBuf {
     append(&log, topic, 10).await;
     log.seal().await.expect("sealed");
     append(&log, topic, 5).await;
-    let held = Directory::open(Arc::new(Disk), dir).expect("there");
+    let held = Directory::open(Arc::new(Disk::default()), dir).expect("there");
     assert!(held.is_running());
     let verified = held.verify(&storage(dir), true).await.expect("verified");
     assert!(verified.is_good(), "{verified:?}");
@@ -216,7 +216,7 @@ async fn filled(dir: &Path) -> PathBuf {
         .await;
     assert_eq!(error.expect_err("it runs").code, "directory-in-use");
     log.close().await.expect("closed");
-    let files = Disk.list(&dir.join("journal")).expect("list");
+    let files = Disk::default().list(&dir.join("journal")).expect("list");
     let journal = files
         .into_iter()
         .filter(|it| it.extension().is_some_and(|e| e == "journal"));
@@ -228,7 +228,7 @@ async fn objects_that_are_not_what_the_manifest_says_are_found() {
     let dir = tempfile::tempdir().expect("dir");
     filled(dir.path()).await;
     let objects = storage(dir.path());
-    let directory = Directory::open(Arc::new(Disk), dir.path()).expect("there");
+    let directory = Directory::open(Arc::new(Disk::default()), dir.path()).expect("there");
     assert!(!directory.is_running());
     let verified = directory.verify(&objects, true).await.expect("verified");
     assert!(verified.is_good(), "{verified:?}");
@@ -277,7 +277,7 @@ async fn damage_before_what_storage_knows_leaves_the_journal_behind() {
     let refused = open(dir.path()).await.err().expect("refused");
     assert!(refused.detail.contains("log repair --dry-run"), "{refused}");
     let objects = storage(dir.path());
-    let directory = Directory::open(Arc::new(Disk), dir.path()).expect("there");
+    let directory = Directory::open(Arc::new(Disk::default()), dir.path()).expect("there");
     let verified = directory.verify(&objects, false).await.expect("verified");
     assert!(!verified.is_good());
     let (plan, kept) = directory
@@ -315,7 +315,7 @@ async fn damage_before_what_storage_knows_leaves_the_journal_behind() {
 #[test]
 fn a_folder_without_a_journal_is_left_alone() {
     let dir = tempfile::tempdir().expect("dir");
-    let error = Directory::open(Arc::new(Disk), dir.path()).err();
+    let error = Directory::open(Arc::new(Disk::default()), dir.path()).err();
     assert_eq!(error.expect("refused").code, "no-journal");
     assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 0);
 }

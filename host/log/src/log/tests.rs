@@ -9,16 +9,21 @@ use std::path::Path;
 use tidemill_env::files::Disk;
 use tidemill_types::{Batch, ByteSize, PackedRows};
 
-/// Collects what recovery gives back.
+/// Collects what recovery gives back: sections, and how far the journal was said to be durable.
 #[derive(Default)]
-struct States(Vec<(u64, Vec<u8>)>);
+struct States(Vec<(u64, Vec<u8>)>, CommitSeq);
 
 #[async_trait]
 impl Recovery for States {
     async fn begin(&mut self, _: Option<&SnapshotRef>) -> Result<CommitSeq> {
         Ok(CommitSeq(0))
     }
+    fn durable(&mut self, commit: CommitSeq) {
+        assert!(commit >= self.1);
+        self.1 = commit;
+    }
     fn state(&mut self, commit: CommitSeq, section: &[u8]) -> Result<()> {
+        assert!(commit > self.1, "what is durable was there before");
         self.0.push((commit.0, section.to_vec()));
         Ok(())
     }
@@ -40,7 +45,7 @@ async fn open_with(settings: Settings, states: &mut States) -> Result<Log> {
     let (clock, random) = (Clock::system(), Random::seeded(1));
     Log::open(
         settings,
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         clock,
         random,
@@ -244,6 +249,7 @@ async fn a_transaction_is_all_or_nothing_and_comes_back_after_a_restart() {
         .await
         .expect("opens");
     assert_eq!(states.0, [(commit, b"a".to_vec()), (commit, b"b".to_vec())]);
+    assert!(states.1 >= CommitSeq(commit), "the frame behind it tells");
     let position = log.positions(7).remove(0);
     assert_eq!(
         (position.offset, position.note.as_ref()),

@@ -123,7 +123,7 @@ impl Host {
         let folder = dir.join("objects");
         std::fs::create_dir_all(&folder).expect("a folder for objects");
         let ground = Ground {
-            files: Arc::new(Disk),
+            files: Arc::new(Disk::default()),
             objects: Objects::open(folder.to_str().expect("UTF-8"), &[])?,
             random: Random::seeded(7),
             memory,

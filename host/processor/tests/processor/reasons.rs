@@ -269,7 +269,7 @@ async fn who_waits_for_storage_says_so() {
     let memory = Arc::new(MemoryObjects::new(Random::seeded(5)));
     let host = || async {
         let ground = Ground {
-            files: Arc::new(Disk),
+            files: Arc::new(Disk::default()),
             objects: Objects::new(memory.clone()),
             random: Random::seeded(7),
             memory: ByteSize::mib(16),

@@ -1,7 +1,7 @@
 //! A store in memory: for tests and simulation. Clones share what is in it, so that a clone is what a
 //! killed process would find.
 
-use super::{Behind, Each, Failure, Marker, Pass, View, Write};
+use super::{Behind, Each, Failure, Fill, Marker, Pass, View, Write};
 use crate::keys::MARKER;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -98,6 +98,13 @@ impl Behind for Map {
         }
     }
 
+    fn fill(&self) -> Result<Box<dyn Fill + '_>, Failure> {
+        Ok(Box::new(Filled {
+            map: self,
+            pairs: Vec::new(),
+        }))
+    }
+
     fn view(&self) -> Result<Box<dyn View>, Failure> {
         Ok(Box::new(self.readable()?))
     }
@@ -123,6 +130,29 @@ impl Behind for Map {
 
     fn persist(&self) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+struct Filled<'m> {
+    map: &'m Map,
+    pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Fill for Filled<'_> {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
+        let last = self.pairs.last();
+        assert!(last.is_none_or(|(last, _)| last.as_slice() < key));
+        self.pairs.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Failure> {
+        let write = |(key, value): (Vec<u8>, Option<Vec<u8>>)| Write {
+            key,
+            value: value.map(Into::into),
+        };
+        let writes: Vec<_> = self.pairs.into_iter().map(write).collect();
+        self.map.write(&writes, None)
     }
 }
 

@@ -11,7 +11,7 @@ use packed::{Cursor, Packed};
 use std::collections::BTreeSet;
 
 /// Memory of keys that are put in order together, at most.
-const GATHERED_BYTES: usize = 1 << 20;
+const GATHERED_BYTES: usize = 4 << 20;
 /// Memory a key takes beside its bytes before it is packed.
 const BESIDE: usize = 8;
 /// Of the memory there is, keys that are kept may take this part: two runs that become one are there twice, and

@@ -45,13 +45,11 @@ impl Engine {
         }
     }
 
-    /// Takes note that the store behind can't be read: opens it again, and gives it up when that doesn't help.
+    /// Takes note that the store behind can't be read, and gives it up when that happens again and again. It isn't
+    /// opened again for it: what isn't in its files yet would be gone.
     pub(crate) fn failed_read(&self, failure: &Failure) -> Error {
-        self.shut(failure);
-        let writing = &mut self.writing();
-        if self.failed_reads.fetch_add(1, Ordering::AcqRel) + 1 < FAILED_READS {
-            self.mend(writing);
-        } else {
+        let _writing = self.writing();
+        if self.failed_reads.fetch_add(1, Ordering::AcqRel) + 1 >= FAILED_READS {
             self.lose();
         }
         unavailable(format!("the state store can't be read: {failure}"))
@@ -62,7 +60,15 @@ impl Engine {
         unavailable(format!("the state store can't be used: {failure}"))
     }
 
+    /// Lets go of a store that failed, unless it only can't be written at the moment.
     pub(super) fn shut(&self, failure: &Failure) {
+        if let Failure::Unwritable(reason) = failure {
+            tracing::warn!(
+                reason,
+                "the state store can't be written at the moment; what changed waits in memory"
+            );
+            return;
+        }
         let mut link = self.link.write().unwrap_or_else(PoisonError::into_inner);
         if let Link::Open(_) = *link {
             tracing::warn!(reason = %failure, "the state store failed; it is opened again, values in memory go on");
@@ -90,7 +96,7 @@ impl Engine {
         let written = self.live.written();
         match found {
             // Somebody still reads from it, or the disk is full: later.
-            Err(Failure::InUse | Failure::Full(_)) => {}
+            Err(Failure::InUse | Failure::Unwritable(_)) => {}
             Err(Failure::Broken(reason)) => {
                 tracing::warn!(reason, "the state store can't be opened again");
                 self.lose();

@@ -25,6 +25,14 @@ pub(crate) struct WriteBack {
     pub(crate) sections: Vec<(Scope, Vec<Bytes>)>,
 }
 
+impl WriteBack {
+    /// Bytes of its sections.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sections = self.sections.iter().flat_map(|(_, sections)| sections);
+        sections.map(|section| section.len() as u64).sum()
+    }
+}
+
 impl Live {
     /// About how much is written back at once.
     pub(crate) fn write_back_bytes(&self) -> u64 {

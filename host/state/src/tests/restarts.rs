@@ -210,6 +210,60 @@ async fn where_sections_are_missing_or_objects_are_gone_everything_is_written_ag
     }
 }
 
+/// Noting them would take a start longer than all else.
+#[tokio::test]
+async fn after_very_many_changes_that_a_start_reads_of_everything_is_written_again() {
+    const KEYS: u64 = 110_000;
+    let mut machine = Machine::new();
+    let map = Map::default();
+    let store = over(&map, 1 << 20);
+    let put = |machine: &mut Machine, keys: u64, value: &[u8]| {
+        let keys: Vec<u64> = (0..keys).collect();
+        for some in keys.chunks(10_000) {
+            let set = |key: &u64| Own::Set(0, key.to_be_bytes().to_vec(), value.to_vec());
+            machine.commit(
+                &store,
+                scope(1, 0),
+                &some.iter().map(set).collect::<Vec<_>>(),
+            );
+        }
+        while store.engine().step() == crate::engine::Step::Wrote {}
+    };
+    put(&mut machine, KEYS, b"1");
+    machine.snapshot(&store).await;
+    for (changed, is_everything) in [(90_000, false), (KEYS, true)] {
+        put(&mut machine, changed, b"2");
+        let store = over(&map, 1 << 20);
+        machine.start(&store).await;
+        machine.snapshot(&store).await;
+        // The index and one object, or those of two snapshots.
+        let objects = if is_everything { 2 } else { 3 };
+        assert_eq!(machine.bucket.listed().len(), objects, "{changed}");
+        assert!(machine.rebuilt().await == machine.state);
+    }
+}
+
+/// Nobody waits for room while a journal is read.
+#[test]
+fn what_a_start_reads_is_written_back_while_it_reads_on() {
+    const ROOM: u64 = 64 << 10;
+    let map = Map::default();
+    let store = Store::stepped(Box::new(InMemory(map.clone())), 1 << 20, ROOM).expect("opens");
+    let value = random(1);
+    let mut most = 0;
+    for commit in 1..2000_u64 {
+        // The last frames of a journal may not be durable.
+        store.durable(CommitSeq(commit.saturating_sub(10)));
+        let key = commit.to_be_bytes().to_vec();
+        let section = section(scope(1, 0), &[Own::Set(0, key, value.clone())]);
+        store.replay(CommitSeq(commit), &section).expect("applies");
+        most = most.max(store.engine().live.figures().waiting_bytes);
+        assert!(store.reflects() <= CommitSeq(commit.saturating_sub(10)));
+    }
+    assert!(most < 2 * ROOM, "{most} bytes waited");
+    assert!(store.reflects() > CommitSeq(1500));
+}
+
 #[tokio::test]
 async fn a_storage_that_refuses_costs_neither_the_store_nor_what_changed() {
     let mut machine = Machine::new();

@@ -34,7 +34,7 @@ async fn open_sealing(dir: &Path, clock: &Clock, segment_bytes: ByteSize) -> Log
     let (clock, random) = (clock.clone(), Random::system());
     Log::open(
         settings,
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         clock,
         random,

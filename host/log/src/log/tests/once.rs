@@ -147,13 +147,15 @@ async fn marks_may_lag_behind_the_manifest_and_keep_their_journal() {
 }
 
 fn first_journal_file(dir: &Path) -> std::path::PathBuf {
-    let mut all = Disk.list(&dir.join("journal")).expect("list");
+    let mut all = Disk::default().list(&dir.join("journal")).expect("list");
     all.retain(|path| path.extension().is_some_and(|ending| ending == "journal"));
     all.into_iter().min().expect("a journal file")
 }
 
 fn marks_objects(dir: &Path) -> Vec<std::path::PathBuf> {
-    Disk.list(&dir.join("objects/marks/0")).expect("list")
+    Disk::default()
+        .list(&dir.join("objects/marks/0"))
+        .expect("list")
 }
 
 #[tokio::test]

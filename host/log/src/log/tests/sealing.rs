@@ -36,7 +36,7 @@ async fn open_begun(dir: &Path) -> Result<(Log, Begun)> {
     let metrics = Metrics::default();
     let log = Log::open(
         small(dir),
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         clock,
         random,
@@ -47,7 +47,7 @@ async fn open_begun(dir: &Path) -> Result<(Log, Begun)> {
 }
 
 fn journal_files(dir: &Path) -> Vec<PathBuf> {
-    let mut all = Disk.list(&dir.join("journal")).expect("list");
+    let mut all = Disk::default().list(&dir.join("journal")).expect("list");
     all.retain(|path| path.extension().is_some_and(|ending| ending == "journal"));
     all.sort();
     all
@@ -178,7 +178,7 @@ async fn state_keeps_the_journal_until_a_snapshot_covers_it() {
     }
     let refused = Log::open(
         small(dir.path()),
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         Clock::system(),
         Random::system(),
@@ -243,7 +243,7 @@ async fn a_second_owner_of_the_storage_fences_the_first() {
         Objects::open(&one.path().join("objects").display().to_string(), &[]).expect("storage");
     let second = Log::open(
         small(two.path()),
-        Arc::new(Disk),
+        Arc::new(Disk::default()),
         objects,
         Clock::system(),
         Random::system(),
@@ -278,13 +278,13 @@ async fn objects_of_a_deleted_topic_go_at_the_next_start_at_the_latest() {
     fill(&log, topic, 0..10).await;
     log.seal().await.expect("sealed");
     let folder = dir.path().join("objects/topics/t/p=00000");
-    assert_eq!(Disk.list(&folder).expect("list").len(), 1);
+    assert_eq!(Disk::default().list(&folder).expect("list").len(), 1);
     log.delete_topic(&"t".parse().expect("name"))
         .await
         .expect("deleted");
     log.close().await.expect("closed");
     let log = open(dir.path()).await;
-    assert!(Disk.list(&folder).expect("list").is_empty());
+    assert!(Disk::default().list(&folder).expect("list").is_empty());
     assert!(log.topics().is_empty());
 }
 
