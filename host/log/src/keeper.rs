@@ -40,6 +40,9 @@ const BEHIND: u64 = 1 << 30;
 /// processor: a burst of events comes in at full speed and is sealed behind it, and a start has so much to read.
 const FAR_BEHIND: u64 = 4 << 30;
 
+/// With this many times `log.tail_bytes` of notes of where unsealed events lie, neither.
+const NOTES: u64 = 4;
+
 /// What was found in storage.
 pub(crate) struct FoundManifest {
     objects: Objects,
@@ -245,6 +248,7 @@ impl Keeper {
         orders: Vec<SealOrder>,
     ) -> Result<()> {
         let dir = shard.settings.dir.join("sealing");
+        let many_notes = has_many_notes(shard);
         let at_once = sealer::at_once(shard.settings.sealing_bytes);
         let mut rest = orders.into_iter();
         loop {
@@ -256,7 +260,10 @@ impl Keeper {
             }
             let reader = shard.clone();
             let next = move |at, from| Ok(reader.read_local(at, from, READ)?.batches);
-            let urgency = urgency(shard);
+            let urgency = match many_notes {
+                true => Urgency::Normal,
+                false => urgency(shard),
+            };
             let written = sealer::write_segments(&self.objects, &dir, jobs, urgency, next).await;
             let mut failed = Ok(());
             for (order, segment) in written {
@@ -528,6 +535,15 @@ fn urgency(shard: &Shard) -> Urgency {
         true => Urgency::Normal,
         false => Urgency::Low,
     }
+}
+
+/// Whether what is noted of where unsealed events lie takes several times the memory that is for events at the tail.
+/// With thousands of partitions each event has a note of its own, so that this, too, is bounded by sealing.
+fn has_many_notes(shard: &Shard) -> bool {
+    let topics = shard.all_topics();
+    let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+    let notes: usize = partitions.map(|it| lock(it).notes_bytes()).sum();
+    notes as u64 > NOTES * shard.settings.tail_bytes.0
 }
 
 fn seal_settings(shard: &Arc<Shard>) -> SealSettings {

@@ -216,6 +216,11 @@ impl Partition {
         self.unsealed_bytes
     }
 
+    /// Memory of what is noted of where unsealed events lie.
+    pub(crate) fn notes_bytes(&self) -> usize {
+        self.places.len() * size_of::<Place>()
+    }
+
     /// Bytes of events in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.chunks.iter().map(Chunk::bytes).sum()
