@@ -40,7 +40,7 @@ const BEHIND: u64 = 1 << 30;
 /// processor: a burst of events comes in at full speed and is sealed behind it, and a start has so much to read.
 const FAR_BEHIND: u64 = 4 << 30;
 
-/// With this many times `log.tail_bytes` of notes of where unsealed events lie, neither.
+/// With this many times `log.tail_bytes` of notes of where unsealed events lie, it does not either.
 const NOTES: u64 = 4;
 
 /// What was found in storage.
