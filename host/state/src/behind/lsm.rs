@@ -298,10 +298,11 @@ struct Filled<'l> {
 
 impl Fill for Filled<'_> {
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
-        Ok(match value {
-            Some(value) => self.ingestion.write(key, value)?,
-            None => self.ingestion.write_tombstone(key)?,
-        })
+        let written = match value {
+            Some(value) => self.ingestion.write(key, value),
+            None => self.ingestion.write_tombstone(key),
+        };
+        Ok(written?)
     }
 
     fn finish(self: Box<Self>) -> Result<(), Failure> {
