@@ -439,7 +439,7 @@ fn files_for_large_groups_are_set_aside_and_hold_what_was_written() {
     let start = || start_with(&disk, ByteSize(4 << 20)).expect("starts");
     let shard = start();
     create_topic(&shard);
-    for nth in 0..8 {
+    for nth in 0..24 {
         append(&shard, &large(nth));
         flush(&shard);
     }
@@ -447,7 +447,7 @@ fn files_for_large_groups_are_set_aside_and_hold_what_was_written() {
     drop(shard);
     disk.crash();
     let shard = start();
-    for nth in 0..8 {
+    for nth in 0..24 {
         let one = ReadLimit {
             events: 1,
             bytes: usize::MAX,
