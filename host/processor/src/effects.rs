@@ -11,6 +11,7 @@ use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Growth;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
@@ -45,6 +46,8 @@ pub(crate) struct Run<'a> {
     pub(crate) attempt: u32,
     /// Secrets that no reason may show.
     pub(crate) mask: &'a Mask,
+    /// Memory for its effects.
+    pub(crate) spare: Cell<Spare>,
     /// Sent events that can't be accepted, with the reason, whatever they want.
     pub(crate) refused: BTreeMap<usize, String>,
 }
@@ -79,6 +82,45 @@ pub(crate) struct Effects {
     pub(crate) future: u64,
     /// Rows it gives a fate to, from the run's first on.
     pub(crate) rows: usize,
+}
+
+/// Memory of effects that were laid out, for the next ones of the task.
+#[derive(Default)]
+pub(crate) struct Spare {
+    outputs: Vec<(PackedRows, Vec<u32>)>,
+    sizes: Vec<u64>,
+    owners: Vec<usize>,
+}
+
+/// More than this isn't kept from one batch to the next.
+const SPARE_BYTES: usize = 256 << 10;
+
+impl Spare {
+    /// What effects have no use for any more.
+    pub(crate) fn of(
+        outputs: Vec<(PackedRows, Vec<u32>)>,
+        sizes: Vec<u64>,
+        owners: Vec<usize>,
+    ) -> Self {
+        let rows = |(rows, _): &(PackedRows, _)| {
+            rows.payload.capacity() + rows.heads.capacity() * ROW_HEAD_BYTES
+        };
+        if outputs.iter().map(rows).sum::<usize>() > SPARE_BYTES {
+            return Self::default();
+        }
+        let mut spare = Self {
+            outputs,
+            sizes,
+            owners,
+        };
+        for (rows, partitions) in &mut spare.outputs {
+            rows.clear();
+            partitions.clear();
+        }
+        spare.sizes.clear();
+        spare.owners.clear();
+        spare
+    }
 }
 
 /// Bytes of a key, where they aren't known.
@@ -145,24 +187,25 @@ pub(crate) struct Desk<'a> {
 impl Desk<'_> {
     /// Effects of nothing.
     pub(crate) fn empty(&self) -> Effects {
+        self.empty_in(Spare::default())
+    }
+
+    fn empty_in(&self, spare: Spare) -> Effects {
         let function = self.deployment.function;
         let scope = Scope {
             function,
             partition: self.partition,
         };
+        let mut outputs = spare.outputs;
+        outputs.resize_with(self.deployment.outputs.len(), Default::default);
         Effects {
-            outputs: self
-                .deployment
-                .outputs
-                .iter()
-                .map(|_| Default::default())
-                .collect(),
+            outputs,
             letters: Default::default(),
             changes: Changes::new(scope),
             growth: Some(Growth::default()),
-            sizes: Vec::new(),
+            sizes: spare.sizes,
             turns: 0,
-            owners: Vec::new(),
+            owners: spare.owners,
             timers: Vec::new(),
             parked: (Changes::new(parked::scope(scope)), Vec::new()),
             note: self.note,
@@ -204,7 +247,7 @@ impl Desk<'_> {
         commands: &Commands<'_>,
         refused: Option<&BTreeMap<usize, String>>,
     ) -> Result<Option<Effects>, Refusal> {
-        let mut effects = self.empty();
+        let mut effects = self.empty_in(run.spare.take());
         effects.expect(&commands.volume());
         effects.sizes.extend_from_slice(run.sizes);
         let processed = commands.processed();

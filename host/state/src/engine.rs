@@ -18,11 +18,23 @@ use crate::snapshot::Shown;
 use crate::{ChangesReader, write_back};
 use figures::{Figures, signed};
 use link::{Link, open_exact, stored_scopes};
+use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
+
+/// Where few keys change often, a batch takes up to so many times the sections of any other.
+const MOST_TIMES: u64 = 4;
+
+/// How many bytes of sections the next batch should take, so that what is written of them is as much as `usual`: of the
+/// last ones' bytes so many were written.
+fn next_bytes(usual: u64, taken: u64, written: u64) -> u64 {
+    let right = u128::from(usual) * u128::from(taken) / u128::from(written.max(1));
+    let most = usual.saturating_mul(MOST_TIMES);
+    u64::try_from(right).unwrap_or(most).clamp(usual, most)
+}
 
 /// Fewer changed keys than this part of all are looked up for a snapshot, one by one; else all is gone through.
 const LOOKED_UP: u64 = 64;
@@ -57,6 +69,8 @@ struct Writing {
     attempted: Option<CommitSeq>,
     /// Since the last snapshot.
     changed: Changed,
+    /// How many bytes of sections the next batch takes, about.
+    most: u64,
 }
 
 /// Bytes of keys and values that a store which is filled is given at once.
@@ -146,6 +160,7 @@ impl Engine {
             writing: Mutex::new(Writing {
                 attempted: None,
                 changed: Changed::unknown(memory.changed),
+                most: 0,
             }),
             memory,
             forgotten: Mutex::default(),
@@ -172,7 +187,8 @@ impl Engine {
                 Step::Failed
             };
         };
-        let batch = self.live.take_batch(self.live.write_back_bytes());
+        let usual = self.live.write_back_bytes();
+        let batch = self.live.take_batch(writing.most.max(usual));
         let forgotten = self.forgotten().clone();
         if batch.sections.is_empty() && forgotten.is_empty() {
             return Step::Idle;
@@ -188,8 +204,9 @@ impl Engine {
         let written = removed.and_then(|()| write_back::write(&*behind, &batch, changed));
         drop(behind);
         match written {
-            Ok(()) => {
+            Ok(bytes) => {
                 writing.attempted = None;
+                writing.most = next_bytes(usual, batch.bytes(), bytes);
                 self.forgotten()
                     .retain(|function| !forgotten.contains(function));
                 self.live.set_written(batch.upto);
@@ -284,6 +301,7 @@ impl Engine {
         *writing = Writing {
             attempted: None,
             changed: Changed::unknown(self.memory.changed),
+            most: 0,
         };
         self.forgotten().clear();
         let behind = self.behind()?;
@@ -339,7 +357,8 @@ impl Engine {
     /// See [`crate::Store::replay`].
     pub(crate) fn replay(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         if commit > self.live.base() {
-            return self.live.apply(commit, section);
+            let kept = || Bytes::copy_from_slice(section);
+            return self.live.apply(commit, section, kept);
         }
         let changes = ChangesReader::new(section)?;
         self.writing().changed.note(changes);

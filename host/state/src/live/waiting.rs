@@ -25,6 +25,14 @@ pub(crate) struct WriteBack {
     pub(crate) sections: Vec<(Scope, Vec<Bytes>)>,
 }
 
+impl WriteBack {
+    /// Bytes of its sections.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sections = self.sections.iter().flat_map(|(_, sections)| sections);
+        sections.map(|section| section.len() as u64).sum()
+    }
+}
+
 impl Live {
     /// About how much is written back at once.
     pub(crate) fn write_back_bytes(&self) -> u64 {
@@ -101,7 +109,7 @@ impl Live {
         &self,
         part: &mut Part,
         commit: CommitSeq,
-        section: &[u8],
+        section: Bytes,
         changes: u32,
     ) {
         self.waiting_bytes
@@ -110,7 +118,7 @@ impl Live {
             .fetch_add(changes.into(), Ordering::AcqRel);
         part.waiting.push_back(Waiting {
             commit,
-            section: Bytes::copy_from_slice(section),
+            section,
             changes,
         });
     }
