@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Smaller buffers cost little wherever they come from.
-const LEAST: usize = 32 << 10;
+const LEAST: usize = 8 << 10;
 /// Larger ones would keep too much from those that need less.
 const MOST: usize = 2 << 20;
 /// How many of the kept buffers are looked at for one that fits.

@@ -70,6 +70,13 @@ impl BodyBytes {
         }
     }
 
+    /// The memory of bytes that have been copied, to be used again.
+    pub(crate) fn give_back(&mut self, buffers: &Buffers) {
+        if let Self::Own(bytes) = self {
+            buffers.give_back(std::mem::take(bytes));
+        }
+    }
+
     /// The bytes, from now on with several owners.
     pub(crate) fn share(&mut self, buffers: &Buffers) -> Bytes {
         let bytes = match self {
@@ -87,10 +94,10 @@ impl Draft {
         Self::default()
     }
 
-    /// An empty draft with room for `bytes` bytes of sections.
-    pub fn with_room(bytes: usize) -> Self {
+    /// An empty draft whose sections go into this buffer.
+    pub(crate) fn in_buffer(buffer: Vec<u8>) -> Self {
         Self {
-            body: Vec::with_capacity(bytes.min(limits::FRAME_BYTES)),
+            body: buffer,
             ..Self::default()
         }
     }

@@ -78,6 +78,16 @@ impl Log {
         })
     }
 
+    /// An empty draft with room for `bytes` bytes of sections, in the memory of an earlier one where there is any.
+    pub fn draft_with_room(&self, bytes: usize) -> Draft {
+        Draft::in_buffer(
+            self.inner
+                .shard
+                .buffers
+                .take(bytes.min(limits::FRAME_BYTES)),
+        )
+    }
+
     /// An empty draft for events that arrive: its payload takes the memory of an earlier one's.
     pub fn draft(&self) -> Draft {
         Draft::with_buffers(self.inner.shard.buffers.clone())
@@ -103,6 +113,20 @@ impl Log {
     )]
     pub fn commit(&self, draft: Draft) -> Result<Ticket, (Error, Draft)> {
         self.inner.shard.commit(draft)
+    }
+
+    /// The same for a transaction whose durability nobody waits for, of somebody who has more to do at once: such
+    /// frames may gather for a moment, so that the disk is synced less often. Gives its commit.
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
+    pub fn commit_unawaited(&self, draft: Draft) -> Result<CommitSeq, (Error, Draft)> {
+        let ticket = self.inner.shard.sequence(draft, false)?;
+        Ok(ticket.commit)
     }
 
     /// Waits until there is room for another commit, or the log has stopped.

@@ -83,6 +83,12 @@ impl Used {
 struct Inbox {
     sequencer: Sequencer,
     queue: VecDeque<Queued>,
+    /// Bytes of what is queued.
+    queued: usize,
+    /// Whether somebody may wait for any of that.
+    awaited: bool,
+    /// Whether the flusher lets it gather now.
+    gathers: bool,
     in_flight: usize,
     condition: Condition,
     storage_full: bool,
@@ -101,6 +107,8 @@ struct Flusher {
     writer: Writer,
     pending: VecDeque<Queued>,
     durable: Option<watch::Sender<CommitSeq>>,
+    /// Whether what was queued last is of those that may gather.
+    lets_gather: bool,
     group: u64,
     memory: VecDeque<GroupMemory>,
 }
@@ -140,6 +148,9 @@ impl Shard {
             inbox: Mutex::new(Inbox {
                 sequencer: start.sequencer,
                 queue: VecDeque::new(),
+                queued: 0,
+                awaited: false,
+                gathers: false,
                 in_flight: 0,
                 condition: Condition::Open,
                 storage_full: false,
@@ -162,6 +173,7 @@ impl Shard {
                 writer,
                 pending: VecDeque::new(),
                 durable: Some(durable),
+                lets_gather: false,
                 group: 0,
                 memory: VecDeque::new(),
             }),
@@ -188,7 +200,20 @@ impl Shard {
         clippy::result_large_err,
         reason = "the draft comes back so that nothing is copied"
     )]
-    pub(crate) fn commit(&self, mut draft: Draft) -> Result<Ticket, (Error, Draft)> {
+    pub(crate) fn commit(&self, draft: Draft) -> Result<Ticket, (Error, Draft)> {
+        self.sequence(draft, true)
+    }
+
+    /// Sequences a transaction that somebody waits for, or nobody ([`crate::Log::commit_unawaited`]).
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
+    pub(crate) fn sequence(
+        &self,
+        mut draft: Draft,
+        awaited: bool,
+    ) -> Result<Ticket, (Error, Draft)> {
         let most = usize::try_from(self.pool.room()).unwrap_or(usize::MAX);
         if let Err(error) = draft.lay_out(most) {
             return Err((error, draft));
@@ -214,7 +239,7 @@ impl Shard {
         self.apply_topics(&facts.topics);
         body.slices = facts.slices;
         self.append_ahead(&mut body, sequenced);
-        let (waiting, durable) = match from_memory {
+        let (waiting, durable) = match from_memory || !awaited {
             true => (None, None),
             false => {
                 let (sender, receiver) = oneshot::channel();
@@ -232,9 +257,14 @@ impl Shard {
             truncations: facts.truncations,
             waiting,
         });
-        let first = inbox.queue.len() == 1;
+        inbox.queued += bytes;
+        inbox.awaited |= awaited;
+        let wakes = match inbox.gathers {
+            true => !self.may_gather(&inbox),
+            false => inbox.queue.len() == 1,
+        };
         drop(inbox);
-        if first {
+        if wakes {
             self.work.notify_one();
         }
         Ok(Ticket {

@@ -81,6 +81,7 @@ fn flush(shard: &Shard, half_used: &SyncSender<()>) {
     let mut asked = None;
     loop {
         shard.wait_for_followers();
+        shard.gather();
         match shard.flush() {
             Flushed::Group => {
                 let half = shard.half_used_file();

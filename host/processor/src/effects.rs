@@ -11,6 +11,7 @@ use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Growth;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tidemill_log::{Format, OnMismatch, Topic};
@@ -22,8 +23,10 @@ use tidemill_wasm::{Command, Commands, Emit, Outcome, Volume};
 
 mod keep;
 mod park;
+mod spare;
 
 pub(crate) use park::Tries;
+pub(crate) use spare::Spare;
 
 /// The run that was made.
 pub(crate) struct Run<'a> {
@@ -45,6 +48,8 @@ pub(crate) struct Run<'a> {
     pub(crate) attempt: u32,
     /// Secrets that no reason may show.
     pub(crate) mask: &'a Mask,
+    /// Memory for its effects.
+    pub(crate) spare: Cell<Spare>,
     /// Sent events that can't be accepted, with the reason, whatever they want.
     pub(crate) refused: BTreeMap<usize, String>,
 }
@@ -145,24 +150,25 @@ pub(crate) struct Desk<'a> {
 impl Desk<'_> {
     /// Effects of nothing.
     pub(crate) fn empty(&self) -> Effects {
+        self.empty_in(Spare::default())
+    }
+
+    fn empty_in(&self, spare: Spare) -> Effects {
         let function = self.deployment.function;
         let scope = Scope {
             function,
             partition: self.partition,
         };
+        let mut outputs = spare.outputs;
+        outputs.resize_with(self.deployment.outputs.len(), Default::default);
         Effects {
-            outputs: self
-                .deployment
-                .outputs
-                .iter()
-                .map(|_| Default::default())
-                .collect(),
+            outputs,
             letters: Default::default(),
             changes: Changes::new(scope),
             growth: Some(Growth::default()),
-            sizes: Vec::new(),
+            sizes: spare.sizes,
             turns: 0,
-            owners: Vec::new(),
+            owners: spare.owners,
             timers: Vec::new(),
             parked: (Changes::new(parked::scope(scope)), Vec::new()),
             note: self.note,
@@ -204,7 +210,7 @@ impl Desk<'_> {
         commands: &Commands<'_>,
         refused: Option<&BTreeMap<usize, String>>,
     ) -> Result<Option<Effects>, Refusal> {
-        let mut effects = self.empty();
+        let mut effects = self.empty_in(run.spare.take());
         effects.expect(&commands.volume());
         effects.sizes.extend_from_slice(run.sizes);
         let processed = commands.processed();

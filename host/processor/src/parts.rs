@@ -8,12 +8,13 @@ use crate::instances::Instances;
 use crate::measure::FunctionMetrics;
 use crate::pool::Pool;
 use crate::replay::Aside;
+use bytes::Bytes;
 use std::sync::{Arc, PoisonError, RwLock};
 use tidemill_env::objects::Objects;
 use tidemill_env::{Clock, Random};
 use tidemill_log::{Draft, Log, Read, ReadLimit, Ticket, Topic, TopicSettings};
 use tidemill_state::{Changes, Store};
-use tidemill_types::{Error, ErrorKind, PartitionId, Result, TopicName};
+use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, TopicName};
 use tidemill_wasm::Sandbox;
 
 /// The parts a processor was given, and its own.
@@ -40,7 +41,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Commits a task's transaction, or puts it aside.
+    /// Commits a task's transaction, or puts it aside. Whoever `has_more` to do at once waits for no disk, and neither
+    /// does anybody for what it emits.
     ///
     /// # Errors
     /// As [`Log::commit`]; the draft comes back where nothing happened.
@@ -51,10 +53,18 @@ impl Parts {
     pub(crate) fn commit(
         &self,
         draft: Draft,
-        sections: &[&[u8]],
+        sections: &[Bytes],
+        has_more: bool,
     ) -> Result<(), (Error, Option<Draft>)> {
         match &self.aside {
-            None => self.sequence(draft, sections).map(drop),
+            None if has_more => {
+                let commit = |draft| {
+                    let commit = self.log.commit_unawaited(draft)?;
+                    Ok((commit, ()))
+                };
+                self.sequence(draft, sections, commit)
+            }
+            None => self.sequence_awaited(draft, sections).map(drop),
             Some(aside) => aside
                 .take(&self.state, draft, sections)
                 .map_err(|error| (error, None)),
@@ -78,19 +88,36 @@ impl Parts {
         clippy::result_large_err,
         reason = "the draft comes back so that nothing is copied"
     )]
-    fn sequence(&self, draft: Draft, sections: &[&[u8]]) -> Result<Ticket, (Error, Option<Draft>)> {
+    fn sequence<T>(
+        &self,
+        draft: Draft,
+        sections: &[Bytes],
+        commit: impl FnOnce(Draft) -> Result<(CommitSeq, T), (Error, Draft)>,
+    ) -> Result<T, (Error, Option<Draft>)> {
         let _intent = (!sections.is_empty()).then(|| self.state.intend());
         let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
-        let ticket = self
-            .log
-            .commit(draft)
-            .map_err(|(error, draft)| (error, Some(draft)))?;
+        let (commit, taken) = commit(draft).map_err(|(error, draft)| (error, Some(draft)))?;
         for section in sections {
             self.state
-                .apply(ticket.commit, section)
+                .apply_shared(commit, section)
                 .map_err(|error| (error, None))?;
         }
-        Ok(ticket)
+        Ok(taken)
+    }
+
+    #[expect(
+        clippy::result_large_err,
+        reason = "the draft comes back so that nothing is copied"
+    )]
+    fn sequence_awaited(
+        &self,
+        draft: Draft,
+        sections: &[Bytes],
+    ) -> Result<Ticket, (Error, Option<Draft>)> {
+        self.sequence(draft, sections, |draft| {
+            let ticket = self.log.commit(draft)?;
+            Ok((ticket.commit, ticket))
+        })
     }
 }
 
@@ -129,13 +156,14 @@ impl Parts {
     /// # Errors
     /// As [`Log::commit`] and [`Ticket::durable`].
     pub(crate) async fn commit_durably(&self, draft: Draft, changes: &[Changes]) -> Result<()> {
-        let sections: Vec<&[u8]> = changes.iter().map(Changes::as_bytes).collect();
+        let sections = changes.iter().map(Changes::as_bytes);
+        let sections: Vec<_> = sections.map(Bytes::copy_from_slice).collect();
         let mut draft = draft;
         for section in &sections {
             draft.state(section);
         }
         loop {
-            match self.sequence(draft, &sections) {
+            match self.sequence_awaited(draft, &sections) {
                 Ok(ticket) => return ticket.durable().await,
                 Err((error, Some(again))) if error.kind == ErrorKind::Busy => {
                     draft = again;

@@ -95,6 +95,8 @@ pub(crate) struct Task {
     noted: usize,
     /// Events that were fetched from storage and wait for their turn.
     ahead: Option<Read>,
+    /// Whether what was read last filled a batch: then there is more to do at once.
+    has_more: bool,
     /// How far state was asked for.
     looked: ahead::Ahead,
     /// What is known of several inputs' events.
@@ -176,6 +178,7 @@ impl Task {
             note,
             noted,
             ahead: None,
+            has_more: false,
             looked: ahead::Ahead::default(),
             merge,
             pending: None,
@@ -341,6 +344,7 @@ impl Task {
         if let Some(sources) = &self.sources {
             sources.is_busy(self.partition());
         }
+        self.has_more = self.ahead.is_some() || read.len() >= self.read_limit().events;
         let most = self.deployment.manifest.retry.attempts;
         let next = read.next.first();
         let mut pending = Pending::new(read, by_key, most);

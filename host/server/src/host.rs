@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 use tidemill_env::files::Disk;
 use tidemill_env::metrics::Metrics;
 use tidemill_env::objects::Objects;
@@ -25,6 +26,8 @@ use tokio::task::JoinHandle;
 
 /// Bytes of memory kept for answers to come.
 const ANSWERS: usize = 16 << 20;
+/// How soon it is noticed that the log has stopped.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves a host on `listener` until `shutdown`; then stops accepting, lets requests finish within
 /// `http.stop_timeout`, stops the functions at a transaction border and closes the log.
@@ -181,7 +184,8 @@ impl Parts {
             sticky: AtomicU32::new(0),
         });
         let stop = shutdown.child_token();
-        let watching = tokio::spawn(log_stopped(self.log.clone(), stop.clone()));
+        let watching = log_stopped(self.log.clone(), self.clock.clone(), stop.clone());
+        let watching = tokio::spawn(watching);
         serve(app, listener, stop.clone()).await;
         stop.cancel();
         match watching.await {
@@ -205,9 +209,14 @@ impl Parts {
 }
 
 /// Waits until the log stops by itself (true; also asks the host to stop) or the host is asked to stop.
-async fn log_stopped(log: Log, stop: Shutdown) -> bool {
+async fn log_stopped(log: Log, clock: Clock, stop: Shutdown) -> bool {
     let mut durable = log.durable();
-    let ended = async { while durable.changed().await.is_ok() {} };
+    // Each commit moves it: looked at after each of them, it would cost a thread's wake-up.
+    let ended = async {
+        while durable.changed().await.is_ok() {
+            clock.sleep(LOOK).await;
+        }
+    };
     let by_itself = tokio::select! {
         biased;
         () = stop.cancelled() => false,

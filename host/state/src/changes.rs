@@ -95,11 +95,13 @@ impl Changes {
     }
 
     fn head(&mut self, slot: u16, op: u8, key: usize, value: usize) {
+        let mut head = [0; HEAD_BYTES];
+        head[..2].copy_from_slice(&slot.to_le_bytes());
+        head[2] = op;
+        head[4..8].copy_from_slice(&length(key).to_le_bytes());
+        head[8..].copy_from_slice(&length(value).to_le_bytes());
         self.bytes.reserve(HEAD_BYTES + key + value);
-        self.bytes.extend(slot.to_le_bytes());
-        self.bytes.extend([op, 0]);
-        self.bytes.extend(length(key).to_le_bytes());
-        self.bytes.extend(length(value).to_le_bytes());
+        self.bytes.extend_from_slice(&head);
         self.count += 1;
         self.bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
     }

@@ -16,6 +16,7 @@ use crate::behind::{Behind, Failure, Fill, Marker, View, Write};
 use crate::live::Live;
 use crate::snapshot::Shown;
 use crate::{ChangesReader, write_back};
+use bytes::Bytes;
 use figures::{Figures, signed};
 use link::{Link, open_exact, stored_scopes};
 use std::collections::BTreeSet;
@@ -23,6 +24,17 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_env::metrics::Metrics;
 use tidemill_types::{CommitSeq, Error, ErrorKind, FunctionId, Result};
+
+/// Where few keys change often, a batch takes up to so many times the sections of any other.
+const MOST_TIMES: u64 = 4;
+
+/// How many bytes of sections the next batch should take, so that what is written of them is as much as `usual`: of the
+/// last ones' bytes so many were written.
+fn next_bytes(usual: u64, taken: u64, written: u64) -> u64 {
+    let right = u128::from(usual) * u128::from(taken) / u128::from(written.max(1));
+    let most = usual.saturating_mul(MOST_TIMES);
+    u64::try_from(right).unwrap_or(most).clamp(usual, most)
+}
 
 /// Fewer changed keys than this part of all are looked up for a snapshot, one by one; else all is gone through.
 const LOOKED_UP: u64 = 64;
@@ -71,6 +83,8 @@ struct Writing {
     most_noted: u64,
     /// Since the last snapshot.
     changed: Changed,
+    /// How many bytes of sections the next batch takes, about.
+    most: u64,
 }
 
 /// Bytes of keys and values from which on files are made of them at once; fewer are written like any other change.
@@ -202,6 +216,7 @@ impl Engine {
                 unpersisted: 0,
                 most_noted: ALWAYS_NOTED,
                 changed: Changed::unknown(memory.changed),
+                most: 0,
             }),
             memory,
             forgotten: Mutex::default(),
@@ -228,7 +243,8 @@ impl Engine {
                 Step::Failed
             };
         };
-        let batch = self.live.take_batch(self.live.write_back_bytes());
+        let usual = self.live.write_back_bytes();
+        let batch = self.live.take_batch(writing.most.max(usual));
         let forgotten = self.forgotten().clone();
         if batch.sections.is_empty() && forgotten.is_empty() {
             return Step::Idle;
@@ -244,8 +260,9 @@ impl Engine {
         let written = removed.and_then(|()| write_back::write(&*behind, &batch, changed));
         drop(behind);
         match written {
-            Ok(()) => {
+            Ok(bytes) => {
                 writing.attempted = None;
+                writing.most = next_bytes(usual, batch.bytes(), bytes);
                 self.forgotten()
                     .retain(|function| !forgotten.contains(function));
                 self.live.set_written(batch.upto);
@@ -357,6 +374,7 @@ impl Engine {
             unpersisted: 0,
             most_noted: ALWAYS_NOTED,
             changed: Changed::unknown(self.memory.changed),
+            most: 0,
         };
         self.forgotten().clear();
         let behind = self.behind()?;
@@ -410,7 +428,8 @@ impl Engine {
     /// See [`crate::Store::replay`].
     pub(crate) fn replay(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
         if commit > self.live.base() {
-            self.live.apply(commit, section)?;
+            let kept = || Bytes::copy_from_slice(section);
+            self.live.apply(commit, section, kept)?;
             // Nobody waits for room yet, and what comes may be far more than there is memory.
             while self.live.is_full() && self.step() == Step::Wrote {}
             return Ok(());

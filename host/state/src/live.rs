@@ -204,8 +204,13 @@ impl Live {
             .clone()
     }
 
-    /// Applies a section: to the values at once, to what waits for the store behind.
-    pub(crate) fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
+    /// Applies a section: to the values at once, to what waits for the store behind, for which `kept` gives its bytes.
+    pub(crate) fn apply(
+        &self,
+        commit: CommitSeq,
+        section: &[u8],
+        kept: impl FnOnce() -> Bytes,
+    ) -> Result<()> {
         let changes = ChangesReader::new(section)?;
         let scope = changes.scope();
         if commit <= self.base() {
@@ -237,7 +242,7 @@ impl Live {
                 part.cells.apply(commit, change);
             }
             if !self.alone.load(Ordering::Acquire) {
-                self.let_wait(part, commit, section, count);
+                self.let_wait(part, commit, kept(), count);
             }
             Ok(())
         })?;

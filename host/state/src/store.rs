@@ -324,7 +324,17 @@ impl Store {
     /// # Errors
     /// `Corrupt` when the section makes no sense.
     pub fn apply(&self, commit: CommitSeq, section: &[u8]) -> Result<()> {
-        self.inner.engine.live.apply(commit, section)
+        let kept = || Bytes::copy_from_slice(section);
+        self.inner.engine.live.apply(commit, section, kept)
+    }
+
+    /// As [`Store::apply`], without a copy of a section that nobody changes any more.
+    ///
+    /// # Errors
+    /// `Corrupt` when the section makes no sense.
+    pub fn apply_shared(&self, commit: CommitSeq, section: &Bytes) -> Result<()> {
+        let kept = || section.clone();
+        self.inner.engine.live.apply(commit, section, kept)
     }
 
     /// As [`Store::apply`], at a start, when the journal is read again: of what the store behind had already it

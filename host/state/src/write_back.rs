@@ -53,12 +53,12 @@ fn coalesce(sections: &[Bytes]) -> Coalesced<'_> {
 /// Brings the store behind to the batch's commit: as one batch, except that a large scope that was
 /// cleared is removed in several while the marker says so.
 ///
-/// What it changes is added to `changed`, before it is written.
+/// What it changes is added to `changed`, before it is written. Answers how many bytes of keys and values it wrote.
 pub(crate) fn write(
     behind: &dyn Behind,
     batch: &WriteBack,
     changed: &mut Changed,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let mut writes = Vec::new();
     for (scope, sections) in &batch.sections {
         let coalesced = coalesce(sections);
@@ -77,7 +77,9 @@ pub(crate) fn write(
             writes[from..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         }
     }
-    behind.write(&writes, Some(Marker::Exact(batch.upto)))
+    behind.write(&writes, Some(Marker::Exact(batch.upto)))?;
+    let size = |write: &Write<'_>| write.key.len() + write.value.as_ref().map_or(0, |it| it.len());
+    Ok(writes.iter().map(|write| size(write) as u64).sum())
 }
 
 /// Keys of a cleared scope that have to be removed together with `writes`. If there are very many,

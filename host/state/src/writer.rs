@@ -7,11 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_types::{Error, Result};
 
-/// How long changes gather before they are written back together.
-const GATHER: Duration = Duration::from_millis(100);
+/// How long changes gather before they are written back together: what changes often is written once for all that.
+const GATHER: Duration = Duration::from_millis(500);
 /// Enough to be written back at once.
-const GATHER_BYTES: u64 = 4 << 20;
-/// Longest pause after failures; doubles from [`GATHER`] on.
+const GATHER_BYTES: u64 = 32 << 20;
+/// The first pause after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause after failures; doubles from [`PAUSE`] on.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The thread and the way to wake it.
@@ -105,11 +107,12 @@ impl Writer {
 
 impl Bell {
     fn run(&self, engine: &Engine) {
-        let mut pause = GATHER;
-        while self.sleep(engine) && self.wait(pause, engine, pause == GATHER) {
-            pause = match engine.step() {
-                Step::Failed => (pause * 2).min(LONGEST_PAUSE),
-                Step::Wrote | Step::Idle => GATHER,
+        let mut failed = None;
+        while self.sleep(engine) && self.wait(failed, engine) {
+            failed = match (engine.step(), failed) {
+                (Step::Failed, None) => Some(PAUSE),
+                (Step::Failed, Some(pause)) => Some((pause * 2).min(LONGEST_PAUSE)),
+                (Step::Wrote | Step::Idle, _) => None,
             };
         }
     }
@@ -125,17 +128,17 @@ impl Bell {
         !*stop
     }
 
-    /// Lets changes gather, or waits out a failure; false when it is time to stop.
-    fn wait(&self, pause: Duration, engine: &Engine, gathering: bool) -> bool {
+    /// Lets changes gather, or waits out the pause after a failure; false when it is time to stop.
+    fn wait(&self, failed: Option<Duration>, engine: &Engine) -> bool {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         self.mood.store(mood::GATHERING, Ordering::SeqCst);
         let go_on = |stop: &mut bool| {
-            let enough = gathering && engine.live.figures().waiting_bytes >= self.enough;
+            let enough = failed.is_none() && engine.live.figures().waiting_bytes >= self.enough;
             !*stop && !enough
         };
         let (stop, _) = self
             .rung
-            .wait_timeout_while(stop, pause, go_on)
+            .wait_timeout_while(stop, failed.unwrap_or(GATHER), go_on)
             .unwrap_or_else(PoisonError::into_inner);
         self.mood.store(mood::BUSY, Ordering::SeqCst);
         !*stop

@@ -154,7 +154,10 @@ impl Writer {
         let mut placed = Vec::with_capacity(group.len());
         for (queued, copied) in group.iter_mut().zip(bodies) {
             let body = match copied {
-                Some(range) => buffer.slice(range),
+                Some(range) => {
+                    queued.body.bytes.give_back(buffers);
+                    buffer.slice(range)
+                }
                 None => queued.body.bytes.share(buffers),
             };
             let (at, len) = (self.at, queued.bytes as u64);

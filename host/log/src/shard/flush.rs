@@ -1,16 +1,27 @@
 //! From the queue to the disk, to readers and to those who wait: one group at a time.
 
-use super::{Condition, Flusher, GroupMemory, Shard, TopicPartitions, Used, lock, stopped};
+use super::{Condition, Flusher, GroupMemory, Inbox, Shard, TopicPartitions, Used, lock, stopped};
 use crate::frame::Slice;
 use crate::journal::{JournalFile, Placed, Queued, Writer};
 use crate::tail::{CHUNK_BYTES, Chunk, InMemory, Partition};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
 
 /// A group grows up to about this many bytes: about a millisecond of disk.
 const GROUP_BYTES: usize = 4 << 20;
+
+/// What nobody waits for gathers until it is this much, or for so long. It costs a reader at the end no more than that,
+/// and where tasks have fallen behind each sync takes time from them.
+const GATHER_BYTES: usize = 512 << 10;
+/// See [`GATHER_BYTES`].
+const GATHER: Duration = Duration::from_millis(2);
+/// Whoever brings less than this in the time of a sync hasn't fallen behind.
+const GATHER_LEAST: usize = 64 << 10;
+/// Of what may be in flight, this part gathers at most.
+const GATHER_PART: usize = 4;
 
 /// Partitions that are asked for before they are needed.
 const AHEAD: usize = 64;
@@ -34,7 +45,10 @@ impl Shard {
         let mut flusher = self.flusher();
         let flusher = &mut *flusher;
         if flusher.pending.is_empty() {
-            std::mem::swap(&mut flusher.pending, &mut self.inbox().queue);
+            let mut inbox = self.inbox();
+            std::mem::swap(&mut flusher.pending, &mut inbox.queue);
+            let awaited = std::mem::take(&mut inbox.awaited);
+            flusher.lets_gather = std::mem::take(&mut inbox.queued) >= GATHER_LEAST && !awaited;
         }
         let Some(first) = flusher.pending.front() else {
             return Flushed::Nothing;
@@ -75,6 +89,28 @@ impl Shard {
                 Flushed::Failed
             }
         }
+    }
+
+    /// Lets what is queued gather a little, where nobody waits for it and it comes without a pause.
+    pub(crate) fn gather(&self) {
+        let flusher = self.flusher();
+        let lets_gather = flusher.lets_gather && flusher.pending.is_empty();
+        drop(flusher);
+        let mut inbox = self.inbox();
+        if !lets_gather || inbox.queue.is_empty() {
+            return;
+        }
+        inbox.gathers = true;
+        let goes_on = |inbox: &mut Inbox| self.may_gather(inbox);
+        let waited = self.work.wait_timeout_while(inbox, GATHER, goes_on);
+        let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inbox.gathers = false;
+    }
+
+    /// Whether what is queued may go on gathering.
+    pub(super) fn may_gather(&self, inbox: &Inbox) -> bool {
+        let enough = GATHER_BYTES.min(self.settings.in_flight_bytes.as_usize() / GATHER_PART);
+        inbox.condition == Condition::Open && !inbox.awaited && inbox.queued < enough
     }
 
     /// Nothing will become durable any more: everybody who waits is told so.

@@ -32,7 +32,7 @@ impl Aside {
     ///
     /// # Errors
     /// `Corrupt` when a section makes no sense.
-    pub(crate) fn take(&self, state: &Store, draft: Draft, sections: &[&[u8]]) -> Result<()> {
+    pub(crate) fn take(&self, state: &Store, draft: Draft, sections: &[Bytes]) -> Result<()> {
         self.apply(state, sections)?;
         let steps = draft.advances();
         let none = || Error::internal("a task's transaction without a step");
@@ -60,11 +60,11 @@ impl Aside {
     ///
     /// # Errors
     /// `Corrupt` when a section makes no sense.
-    pub(crate) fn apply(&self, state: &Store, sections: &[&[u8]]) -> Result<()> {
+    pub(crate) fn apply(&self, state: &Store, sections: &[Bytes]) -> Result<()> {
         let intent = state.intend();
         let commit = CommitSeq(self.last.fetch_add(1, Ordering::AcqRel) + 1);
         for section in sections {
-            state.apply(commit, section)?;
+            state.apply_shared(commit, section)?;
         }
         drop(intent);
         state.durable(commit);

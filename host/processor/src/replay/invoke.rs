@@ -249,7 +249,7 @@ impl Invoking {
                 }
                 self.run
                     .aside()?
-                    .apply(&self.run.parts.state, &[changes.as_bytes()])?;
+                    .apply(&self.run.parts.state, &[changes.into_bytes().into()])?;
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ pub(crate) async fn load(run: &Run, frozen: &Arc<Frozen>, from: Scope, to: Scope
     while let Some(values) = pages.next().await? {
         let changes = values.under(to);
         run.aside()?
-            .apply(&run.parts.state, &[changes.as_bytes()])?;
+            .apply(&run.parts.state, &[changes.into_bytes().into()])?;
         run.parts.state.room().await;
     }
     Ok(())

@@ -6,7 +6,7 @@ use super::{Slice, Task, Wanted, parking};
 use crate::calls;
 use crate::dead_letter::{Cause, Reason};
 use crate::deployment::Deployment;
-use crate::effects::Run;
+use crate::effects::{Run, Spare};
 use crate::function_log::FunctionLogLine;
 use crate::instances::{Room, pages};
 use crate::keys::KeyNumbers;
@@ -20,6 +20,7 @@ use crate::services::Services;
 use crate::stored::Slots;
 use crate::timers::Timers;
 use crate::usage::size;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(super) struct Guest {
     counts: Vec<Option<i64>>,
     /// For each distinct key and slot, the bytes it takes.
     sizes: Vec<u64>,
+    /// Memory of the last effects.
+    pub(super) spare: Spare,
     /// Of the random numbers of each input's events.
     seeds: Vec<u64>,
     told_keyless: bool,
@@ -81,6 +84,7 @@ impl Guest {
             clock: Vec::new(),
             counts: Vec::new(),
             sizes: Vec::new(),
+            spare: Spare::default(),
             seeds: seeds(deployment, partition),
             told_keyless: false,
         }
@@ -407,6 +411,7 @@ impl Task {
     }
 
     fn answered(&mut self, rows: Range<usize>, attempt: u32, answer: &[u8]) -> Option<Slice> {
+        let spare = std::mem::take(&mut self.guest.spare);
         let pending = self.pending.as_ref()?;
         let slots = self.deployment.slots.list.len();
         let outputs = self.deployment.outputs.len();
@@ -431,7 +436,8 @@ impl Task {
             sizes: &self.guest.sizes,
             timers: self.timers.as_ref().map_or(0, Timers::len),
             attempt,
-            mask: self.guest.mask(),
+            mask: self.guest.services.mask(),
+            spare: Cell::new(spare),
             refused: BTreeMap::new(),
         };
         let then = match commands.stopped() {

@@ -4,7 +4,7 @@ use super::outside::unreadable;
 use super::{Slice, Task};
 use crate::broken::Fault;
 use crate::dead_letter::{Cause, Reason};
-use crate::effects::{Effects, Refusal};
+use crate::effects::{Effects, Refusal, Spare};
 use crate::merge::Positions;
 use crate::note::Note;
 use crate::parked::ParkedChange;
@@ -12,6 +12,7 @@ use crate::record::Role;
 use crate::sources::Tale;
 use crate::timers::TimerChange;
 use crate::usage::Kept;
+use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
 use tidemill_log::Draft;
@@ -25,7 +26,7 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Prepared {
     pub(super) draft: Draft,
     /// Changes of state, and of what is parked.
-    pub(super) sections: Vec<Vec<u8>>,
+    pub(super) sections: Vec<Bytes>,
     pub(super) note: Note,
     /// How much state there is with it, if it changes any.
     pub(super) kept: Option<Kept>,
@@ -71,7 +72,8 @@ impl Task {
         };
         let prepared = effects.and_then(|effects| self.lay_out(effects, then));
         match prepared {
-            Ok(prepared) => {
+            Ok((prepared, spare)) => {
+                self.guest.spare = spare;
                 self.prepared = Some(prepared);
                 None
             }
@@ -98,9 +100,9 @@ impl Task {
         }
     }
 
-    fn lay_out(&self, mut effects: Effects, then: Then) -> Result<Prepared, Refusal> {
+    fn lay_out(&self, mut effects: Effects, then: Then) -> Result<(Prepared, Spare), Refusal> {
         let kept = self.account(&mut effects)?;
-        let mut draft = Draft::with_room(effects.room());
+        let mut draft = self.parts.log.draft_with_room(effects.room());
         let (parked, order) = effects.parked;
         if !order.is_empty() {
             effects.note.floor = self.parked().floor_after(&order);
@@ -131,9 +133,11 @@ impl Task {
         }
         let changes = [effects.changes, parked];
         let changes = changes.into_iter().filter(|changes| !changes.is_empty());
-        let sections: Vec<_> = changes.map(Changes::into_bytes).collect();
+        // They are kept until they are written back, and without what was left of their room.
+        let bytes = |changes: Changes| changes.into_bytes().into_boxed_slice().into();
+        let sections: Vec<Bytes> = changes.map(bytes).collect();
         sections.iter().for_each(|section| draft.state(section));
-        Ok(Prepared {
+        let prepared = Prepared {
             draft,
             sections,
             note: effects.note,
@@ -145,24 +149,26 @@ impl Task {
             future: effects.future,
             rows: effects.rows,
             then,
-        })
+        };
+        let spare = Spare::of(effects.outputs, effects.sizes, effects.owners);
+        Ok((prepared, spare))
     }
 
     /// Commits; what follows is done only if the log took it.
     pub(super) fn commit(&mut self, mut prepared: Prepared) -> Option<Slice> {
-        let sections: Vec<&[u8]> = prepared.sections.iter().map(Vec::as_slice).collect();
+        let sections = std::mem::take(&mut prepared.sections);
         if !sections.is_empty() && self.parts.faults.strikes(Fault::StateTwice) {
             let mut alone = Draft::new();
             sections.iter().for_each(|section| alone.state(section));
             // The run is made once more, on what it changed.
-            return match self.parts.commit(alone, &sections) {
+            return match self.parts.commit(alone, &sections, false) {
                 Ok(()) => None,
                 Err((error, _)) => Some(Slice::Fault(error)),
             };
         }
         self.announce(&prepared.timers);
-        match self.parts.commit(prepared.draft, &sections) {
-            Ok(_ticket) => {
+        match self.parts.commit(prepared.draft, &sections, self.has_more) {
+            Ok(()) => {
                 if let Some(kept) = prepared.kept {
                     self.measured(kept);
                 }
@@ -196,7 +202,7 @@ impl Task {
                     }
                     _ => return Some(Slice::Fault(error)),
                 };
-                prepared.draft = draft;
+                (prepared.draft, prepared.sections) = (draft, sections);
                 self.prepared = Some(prepared);
                 Some(slice)
             }

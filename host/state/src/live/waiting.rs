@@ -109,7 +109,7 @@ impl Live {
         &self,
         part: &mut Part,
         commit: CommitSeq,
-        section: &[u8],
+        section: Bytes,
         changes: u32,
     ) {
         self.waiting_bytes
@@ -118,7 +118,7 @@ impl Live {
             .fetch_add(changes.into(), Ordering::AcqRel);
         part.waiting.push_back(Waiting {
             commit,
-            section: Bytes::copy_from_slice(section),
+            section,
             changes,
         });
     }
