@@ -34,6 +34,11 @@ const AT: PartitionId = PartitionId {
     partition: 0,
 };
 
+const READ_ALL: ReadLimit = ReadLimit {
+    events: usize::MAX,
+    bytes: usize::MAX,
+};
+
 pub(crate) fn disk() -> SimDisk {
     SimDisk::new(Random::seeded(1), 64 << 20)
 }
@@ -84,12 +89,16 @@ fn create_topic(shard: &Shard) {
 
 /// One event, sequenced.
 fn append(shard: &Shard, value: &[u8]) {
+    commit(shard, event(value));
+}
+
+fn event(value: &[u8]) -> Draft {
     let mut rows = PackedRows::default();
     rows.push(Timestamp::from_micros(0), None, Some(value), [])
         .expect("fits");
     let mut draft = Draft::new();
     draft.append(TOPIC, &rows, &[0]).expect("fits");
-    commit(shard, draft);
+    draft
 }
 
 fn commit(shard: &Shard, draft: Draft) {
@@ -112,13 +121,9 @@ pub(crate) fn fill(disk: &SimDisk, groups: u64, per_group: u64) -> Shard {
 
 /// The events there are; they must be the first ones, in order.
 pub(crate) fn events(shard: &Shard) -> u64 {
-    let all = ReadLimit {
-        events: usize::MAX,
-        bytes: usize::MAX,
-    };
     let mut count = 0;
     loop {
-        let taken = shard.read_local(AT, count, all).expect("read");
+        let taken = shard.read_local(AT, count, READ_ALL).expect("read");
         if taken.batches.is_empty() {
             return count;
         }
@@ -457,4 +462,35 @@ fn files_for_large_groups_are_set_aside_and_hold_what_was_written() {
         let values: Vec<_> = events.map(|event| event.row.value).collect();
         assert_eq!(values.first(), Some(&Some(large(nth).as_slice())));
     }
+}
+
+#[test]
+fn what_nobody_waits_for_gathers_until_it_is_enough_or_somebody_waits() {
+    let shard = start_with(&disk(), ByteSize(4 << 20)).expect("starts");
+    create_topic(&shard);
+    let unawaited = |bytes: usize| {
+        let sequenced = shard.sequence(event(&vec![b'x'; bytes]), false);
+        sequenced.map_err(|(error, _)| error).expect("sequenced");
+    };
+    unawaited(100 << 10);
+    assert!(
+        !shard.would_gather(),
+        "nothing came before that lets it hope for more"
+    );
+    flush(&shard);
+    assert!(!shard.would_gather(), "there is nothing");
+    unawaited(1 << 10);
+    assert!(shard.would_gather());
+    append(&shard, b"somebody waits for it");
+    assert!(!shard.would_gather());
+    flush(&shard);
+    unawaited(1 << 10);
+    assert!(!shard.would_gather(), "the last ones were little");
+    unawaited(100 << 10);
+    flush(&shard);
+    unawaited(600 << 10);
+    assert!(!shard.would_gather(), "it is enough");
+    flush(&shard);
+    let read = shard.read_local(AT, 5, READ_ALL).expect("read");
+    assert!(!read.batches.is_empty(), "all of it is durable");
 }

@@ -113,6 +113,14 @@ impl Shard {
         inbox.condition == Condition::Open && !inbox.awaited && inbox.queued < enough
     }
 
+    /// Whether the flusher would let what is queued gather.
+    #[cfg(test)]
+    pub(crate) fn would_gather(&self) -> bool {
+        let lets_gather = self.flusher().lets_gather;
+        let inbox = self.inbox();
+        lets_gather && !inbox.queue.is_empty() && self.may_gather(&inbox)
+    }
+
     /// Nothing will become durable any more: everybody who waits is told so.
     pub(super) fn fail(&self, flusher: &mut Flusher, error: &Error) {
         tracing::error!(%error, "the journal can't be written; the log stops");
