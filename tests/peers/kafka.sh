@@ -14,7 +14,7 @@ usage: tests/peers/kafka.sh prepare
   load      takes jobs from standard input (see kafka/Load.java)
 
 Needs Java 17 and Maven, which fetches from where its settings say. Environment: KAFKA_VERSION (as in
-kafka/pom.xml), KAFKA_JVM_OPTIONS (-Xmx2g), TIDEMILL_PEERS_DIR (target/peers of this checkout).
+kafka/pom.xml), KAFKA_JVM_OPTIONS (-Xmx2g), KAFKA_LOAD_JVM_OPTIONS (-Xmx4g), TIDEMILL_PEERS_DIR (target/peers of this checkout).
 TEXT
 }
 
@@ -69,8 +69,9 @@ TEXT
 }
 
 load() {
+  # 64 producers hold 32 MiB each. One that has no memory left is to end, not to wait for ever.
   # shellcheck disable=SC2086
-  exec java $options "$quiet" -cp "$built/classes:$built/jars/*" Load "127.0.0.1:$1"
+  exec java ${KAFKA_LOAD_JVM_OPTIONS:--Xmx4g} -XX:+ExitOnOutOfMemoryError "$quiet" -cp "$built/classes:$built/jars/*" Load "127.0.0.1:$1"
 }
 
 case "${1:-} $#" in
