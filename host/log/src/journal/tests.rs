@@ -468,6 +468,7 @@ fn files_for_large_groups_are_set_aside_and_hold_what_was_written() {
 fn what_nobody_waits_for_gathers_until_it_is_enough_or_somebody_waits() {
     let shard = start_with(&disk(), ByteSize(4 << 20)).expect("starts");
     create_topic(&shard);
+    let flush_one = || assert_eq!(shard.flush(), Flushed::Group);
     let unawaited = |bytes: usize| {
         let sequenced = shard.sequence(event(&vec![b'x'; bytes]), false);
         sequenced.map_err(|(error, _)| error).expect("sequenced");
@@ -477,20 +478,24 @@ fn what_nobody_waits_for_gathers_until_it_is_enough_or_somebody_waits() {
         !shard.would_gather(),
         "nothing came before that lets it hope for more"
     );
-    flush(&shard);
+    flush_one();
     assert!(!shard.would_gather(), "there is nothing");
     unawaited(1 << 10);
     assert!(shard.would_gather());
     append(&shard, b"somebody waits for it");
     assert!(!shard.would_gather());
-    flush(&shard);
+    flush_one();
     unawaited(1 << 10);
     assert!(!shard.would_gather(), "the last ones were little");
     unawaited(100 << 10);
-    flush(&shard);
+    flush_one();
     unawaited(600 << 10);
     assert!(!shard.would_gather(), "it is enough");
+    flush_one();
+    unawaited(100 << 10);
     flush(&shard);
+    unawaited(1 << 10);
+    assert!(!shard.would_gather(), "there was a pause");
     let read = shard.read_local(AT, 5, READ_ALL).expect("read");
     assert!(!read.batches.is_empty(), "all of it is durable");
 }
