@@ -6,7 +6,7 @@ use crate::journal::{JournalFile, Placed, Queued, Writer};
 use crate::tail::{CHUNK_BYTES, Chunk, InMemory, Partition};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
 
@@ -93,18 +93,23 @@ impl Shard {
 
     /// Lets what is queued gather a little, where nobody waits for it and it comes without a pause.
     pub(crate) fn gather(&self) {
-        let flusher = self.flusher();
-        let lets_gather = flusher.lets_gather && flusher.pending.is_empty();
-        drop(flusher);
-        let mut inbox = self.inbox();
-        if !lets_gather || inbox.queue.is_empty() {
+        let Some(mut inbox) = self.gathering() else {
             return;
-        }
+        };
         inbox.gathers = true;
         let goes_on = |inbox: &mut Inbox| self.may_gather(inbox);
         let waited = self.work.wait_timeout_while(inbox, GATHER, goes_on);
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
         inbox.gathers = false;
+    }
+
+    /// What is queued, if it is to gather.
+    fn gathering(&self) -> Option<MutexGuard<'_, Inbox>> {
+        let flusher = self.flusher();
+        let lets_gather = flusher.lets_gather && flusher.pending.is_empty();
+        drop(flusher);
+        let inbox = self.inbox();
+        (lets_gather && !inbox.queue.is_empty() && self.may_gather(&inbox)).then_some(inbox)
     }
 
     /// Whether what is queued may go on gathering.
@@ -116,9 +121,7 @@ impl Shard {
     /// Whether the flusher would let what is queued gather.
     #[cfg(test)]
     pub(crate) fn would_gather(&self) -> bool {
-        let lets_gather = self.flusher().lets_gather;
-        let inbox = self.inbox();
-        lets_gather && !inbox.queue.is_empty() && self.may_gather(&inbox)
+        self.gathering().is_some()
     }
 
     /// Nothing will become durable any more: everybody who waits is told so.

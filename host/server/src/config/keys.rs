@@ -90,7 +90,7 @@ keys! {
         log.journal_bytes, bytes, quoted;
     "log.reading_bytes", "Memory for footers and decoded events of segments, for those who read on or read the same.", log.reading_bytes, bytes, quoted;
     "log.sealing_bytes", "Memory for row groups of segments that are written side by side.", log.sealing_bytes, bytes, quoted;
-    "log.reuse_bytes", "Memory that is kept to be used again: buffers of frames, and what was read of the journal.", log.reuse_bytes, bytes, quoted;
+    "log.reuse_bytes", "Memory that is kept to be used again: buffers of frames, what was read of the journal, and what the disk reads into and writes from.", log.reuse_bytes, bytes, quoted;
     "log.reserve_bytes", "Disk space that must stay free; below it appends are refused.", log.reserve_bytes, bytes, quoted;
 
     "log.producer_bytes", "Memory for the last steps of producers; beyond it those that were silent longest are forgotten.", log.producer_bytes, bytes, quoted;
