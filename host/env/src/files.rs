@@ -4,11 +4,13 @@ mod aligned;
 mod blocks;
 mod direct;
 mod disk;
+mod fresh;
 #[cfg(any(test, feature = "sim"))]
 mod sim;
 
 pub use blocks::BlockCache;
 pub use disk::Disk;
+pub use fresh::FreshFile;
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;
 

@@ -21,7 +21,9 @@ use std::sync::Arc;
 use tidemill_env::files::BlockCache;
 use tidemill_env::objects::Objects;
 use tidemill_env::{Random, Urgency};
-use tidemill_types::{CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId};
+use tidemill_types::{
+    ByteSize, CommitSeq, Error, ErrorKind, PartitionId, Result, Timestamp, TopicId,
+};
 use tokio::sync::{Mutex, watch};
 
 /// The only shard there is so far.
@@ -36,11 +38,7 @@ const READ: ReadLimit = ReadLimit {
 
 /// With this much journal sealing is behind, and nothing is merged until it has caught up.
 const BEHIND: u64 = 1 << 30;
-/// With this much, or half of `log.journal_bytes`, it no longer waits until nothing else wants the
-/// processor: a burst of events comes in at full speed and is sealed behind it, and a start has so much to read.
-const FAR_BEHIND: u64 = 4 << 30;
-
-/// With this many times `log.tail_bytes` of notes of where unsealed events lie, it does not either.
+/// With this many times `log.tail_bytes` of notes of where unsealed events lie, sealing neither waits nor rests.
 const NOTES: u64 = 4;
 
 /// What was found in storage.
@@ -249,7 +247,9 @@ impl Keeper {
     ) -> Result<()> {
         let dir = shard.settings.dir.join("sealing");
         let many_notes = has_many_notes(shard);
-        let at_once = sealer::at_once(shard.settings.sealing_bytes);
+        let memory = shard.settings.sealing_bytes;
+        let at_once = sealer::at_once(memory);
+        let each = ByteSize(memory.0 / at_once as u64);
         let mut rest = orders.into_iter();
         loop {
             // A topic deleted meanwhile needs no segment.
@@ -258,12 +258,18 @@ impl Keeper {
             if jobs.is_empty() {
                 return Ok(());
             }
-            let reader = shard.clone();
-            let next = move |at, from| Ok(reader.read_local(at, from, READ)?.batches);
             let urgency = match many_notes {
                 true => Urgency::Normal,
-                false => urgency(shard),
+                false => shard.urgency(),
             };
+            let (reader, mut stint) = (shard.clone(), shard.begin_stint());
+            let next = move |at, from| {
+                if urgency == Urgency::Low {
+                    reader.rest(&mut stint);
+                }
+                Ok(reader.read_local(at, from, READ)?.batches)
+            };
+            let jobs = (jobs, each);
             let written = sealer::write_segments(&self.objects, &dir, jobs, urgency, next).await;
             let mut failed = Ok(());
             for (order, segment) in written {
@@ -522,18 +528,6 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
     PartitionId {
         topic: segment.topic,
         partition: segment.partition,
-    }
-}
-
-/// Events come first, unless the journal has grown long.
-fn urgency(shard: &Shard) -> Urgency {
-    let long = match shard.settings.journal_bytes.0 / 2 {
-        0 => FAR_BEHIND,
-        half => half.min(FAR_BEHIND),
-    };
-    match shard.journal_bytes() > long {
-        true => Urgency::Normal,
-        false => Urgency::Low,
     }
 }
 

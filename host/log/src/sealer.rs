@@ -1,7 +1,7 @@
 //! When committed events become a segment, and the steps from there to a named object.
 
 use crate::manifest::Manifest;
-use crate::segment::{Finished, NOT_TEXT, ROW_GROUP_BYTES, SegmentMeta, SegmentWriter};
+use crate::segment::{Finished, Kind, NOT_TEXT, ROW_GROUP_BYTES, SegmentMeta, SegmentWriter};
 use crate::{Format, Topic, paths};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -94,8 +94,8 @@ pub(crate) fn at_once(memory: ByteSize) -> usize {
     ByteSize((memory.0 / ROW_GROUP_BYTES as u64).clamp(1, AT_ONCE)).as_usize()
 }
 
-/// Writes segments below `dir`, uploads them and gives back what the manifest has to name. Until then
-/// the objects are orphans. `next` gives events of a partition from an offset on, at least one, on a
+/// Writes segments below `dir`, each within so much `memory`, uploads them and gives back what the manifest has to
+/// name. Until then the objects are orphans. `next` gives events of a partition from an offset on, at least one, on a
 /// thread that may block; a segment may be begun twice. The segments grow side by side in commit order,
 /// so that a frame with events of several partitions is read once.
 ///
@@ -105,7 +105,7 @@ pub(crate) fn at_once(memory: ByteSize) -> usize {
 pub(crate) async fn write_segments(
     objects: &Objects,
     dir: &Path,
-    jobs: Vec<Job>,
+    (jobs, memory): (Vec<Job>, ByteSize),
     urgency: Urgency,
     next: impl FnMut(PartitionId, u64) -> Result<Vec<Batch>> + Send + 'static,
 ) -> Vec<(SealOrder, Result<SegmentMeta>)> {
@@ -117,6 +117,7 @@ pub(crate) async fn write_segments(
         .map(|job| (job.topic.name.clone(), job.nonce.clone()))
         .collect();
     let folder = dir.to_owned();
+    let kind = Kind::within(objects, memory);
     let work = move || {
         std::fs::create_dir_all(&folder).map_err(|error| {
             Error::unavailable(
@@ -127,7 +128,7 @@ pub(crate) async fn write_segments(
         let begun = jobs.into_iter().zip(files);
         Ok(write_files(
             begun
-                .map(|(job, file)| Writing::begin(job.topic, job.order, file))
+                .map(|(job, file)| Writing::begin(&kind, job.topic, job.order, file))
                 .collect(),
             next,
         ))
@@ -177,6 +178,7 @@ impl Drop for Scratch {
 
 /// A segment that grows.
 struct Writing {
+    kind: Kind,
     topic: Topic,
     order: SealOrder,
     file: PathBuf,
@@ -216,9 +218,10 @@ fn write_files(
 }
 
 impl Writing {
-    fn begin(topic: Topic, order: SealOrder, file: PathBuf) -> Result<Self> {
-        let writer = SegmentWriter::create(&file, &topic, order.at.partition)?;
+    fn begin(kind: &Kind, topic: Topic, order: SealOrder, file: PathBuf) -> Result<Self> {
+        let writer = SegmentWriter::create(kind, &file, &topic, order.at.partition)?;
         Ok(Self {
+            kind: kind.clone(),
             topic,
             order,
             file,
@@ -290,7 +293,7 @@ impl Writing {
         self.writer = None;
         self.topic.settings.format = Format::Bytes;
         let (topic, file) = (self.topic.clone(), std::mem::take(&mut self.file));
-        *self = Self::begin(topic, self.order, file)?;
+        *self = Self::begin(&self.kind, topic, self.order, file)?;
         Ok(())
     }
 

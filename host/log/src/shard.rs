@@ -4,11 +4,13 @@
 mod ahead;
 mod flush;
 mod local;
+mod stint;
 mod truncate;
 mod upkeep;
 
 pub(crate) use flush::Flushed;
 pub(crate) use local::batch_of;
+pub(crate) use stint::Stint;
 
 use crate::ahead::Hold;
 use crate::draft::Draft;
@@ -55,6 +57,8 @@ pub(crate) struct Shard {
     sync_micros: AtomicU64,
     /// And its bytes.
     group_bytes: AtomicU64,
+    /// What all groups' writes and syncs took together, in µs.
+    busy_micros: AtomicU64,
     pub(crate) meters: crate::meters::Meters,
 }
 
@@ -169,6 +173,7 @@ impl Shard {
             hold: Hold::default(),
             sync_micros: AtomicU64::new(0),
             group_bytes: AtomicU64::new(0),
+            busy_micros: AtomicU64::new(0),
             writer: Mutex::new(Flusher {
                 writer,
                 pending: VecDeque::new(),

@@ -15,6 +15,7 @@ pub use memory::{Faults, MemoryObjects};
 pub use steady::Patience;
 pub use watch::Failing;
 
+use crate::files::FreshFile;
 use crate::metrics::Metrics;
 use crate::{Clock, Random};
 use bytes::Bytes;
@@ -55,6 +56,11 @@ pub trait Backend: Send + Sync {
     /// Uploads a local file under a name nobody else uses; not conditional, so it may be in parts.
     /// Durable when it returns.
     async fn upload(&self, path: &str, file: &std::path::Path) -> Result<()>;
+    /// Whether an uploaded file stays where it is, with one more name, so that it is what gets synced; others
+    /// are read back and then gone.
+    fn keeps_files(&self) -> bool {
+        false
+    }
     /// All paths below a folder (`a/b/`; the empty prefix is everything), in no order.
     async fn list(&self, prefix: &str) -> Result<Vec<String>>;
     /// Deletes; absent is fine.
@@ -126,6 +132,14 @@ impl Objects {
     /// Since when the storage doesn't do what it is asked; `None` if the last request succeeded.
     pub fn failing(&self) -> Option<Failing> {
         self.watch.failing()
+    }
+
+    /// Begins a local file that is to be uploaded, in the place of one that a crash left there.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    pub fn begin_file(&self, path: &std::path::Path) -> std::io::Result<FreshFile> {
+        FreshFile::create(path, self.backend.keeps_files())
     }
 
     /// Proves that create-if-absent works here: creates, is refused a second time, and of sixteen at

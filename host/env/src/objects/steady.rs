@@ -185,6 +185,10 @@ impl Backend for Steady {
         self.again(Operation::Upload, path, request).await
     }
 
+    fn keeps_files(&self) -> bool {
+        self.inner.keeps_files()
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
         self.again(Operation::List, prefix, || self.inner.list(prefix))
             .await

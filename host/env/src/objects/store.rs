@@ -244,6 +244,10 @@ impl Backend for Store {
             .map_err(|error| error.at(format!("uploading {path:?}")))
     }
 
+    fn keeps_files(&self) -> bool {
+        self.local.is_some()
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
         let folder = self.path(prefix)?;
         let from = (!folder.is_root()).then_some(&folder);

@@ -2,10 +2,10 @@
 //! to a local file, uploaded. They take the place of the old ones in one manifest; until that is
 //! committed the old ones count, and only then are they deleted.
 
+use super::Keeper;
 use super::next::Replacement;
-use super::{Keeper, urgency};
 use crate::sealer::Scratch;
-use crate::segment::{Finished, NOT_TEXT, SegmentMeta, SegmentWriter, Segments};
+use crate::segment::{Finished, Kind, NOT_TEXT, SegmentMeta, SegmentWriter, Segments};
 use crate::shard::{Shard, lock};
 use crate::{Format, ReadLimit, Topic, paths};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidemill_env::Shutdown;
 use tidemill_types::{Batch, Error, PartitionId, Result};
 
-/// Memory for what is read while segments are written again: each event is read once, so it is neither
+/// Most memory for what is read while segments are written again: each event is read once, so it is neither
 /// kept in the way of readers nor on the disk.
 const MEMORY: u64 = 16 << 20;
 /// Read at a time.
@@ -47,7 +47,7 @@ impl Keeper {
     /// Writes what stays of some segments to a local file; without a segment when nothing does.
     pub(super) async fn write_again<S: Sift>(
         &self,
-        shard: &Shard,
+        shard: &Arc<Shard>,
         topic: &Topic,
         group: &[SegmentMeta],
         file: &Path,
@@ -56,16 +56,20 @@ impl Keeper {
         let unwanted = Shutdown::new();
         // Nobody waits any more when the log is closed.
         let _wanted = unwanted.clone().drop_guard();
+        // As much as one segment that is sealed.
+        let memory = shard.settings.sealing_bytes;
         let work = Work {
-            segments: Segments::new(self.objects.clone(), MEMORY, None),
+            kind: Kind::within(&self.objects, memory),
+            segments: Segments::new(self.objects.clone(), memory.0.min(MEMORY), None),
             topic: topic.clone(),
             group: group.to_vec(),
             file: file.to_owned(),
             unwanted,
+            shard: Arc::clone(shard),
         };
         let runtime = tokio::runtime::Handle::current();
         let run = move || runtime.block_on(work.run(sift));
-        tidemill_env::in_background("rewriting", urgency(shard), run).await
+        tidemill_env::in_background("rewriting", shard.urgency(), run).await
     }
 
     /// Uploads a segment that was written; nothing names it yet. It is added to `about_to_be` before.
@@ -114,11 +118,13 @@ pub(super) fn are_stale(shard: &Shard, at: PartitionId, segments: &[SegmentMeta]
 }
 
 struct Work {
+    kind: Kind,
     segments: Segments,
     topic: Topic,
     group: Vec<SegmentMeta>,
     file: std::path::PathBuf,
     unwanted: Shutdown,
+    shard: Arc<Shard>,
 }
 
 impl Work {
@@ -136,7 +142,8 @@ impl Work {
 
     async fn write(&self, sift: &mut impl Sift) -> Result<Option<Finished>> {
         let partition = self.group.first().map_or(0, |segment| segment.partition);
-        let mut writer = SegmentWriter::create(&self.file, &self.topic, partition)?;
+        let mut writer = SegmentWriter::create(&self.kind, &self.file, &self.topic, partition)?;
+        let mut stint = self.shard.begin_stint();
         let mut empty = true;
         for segment in &self.group {
             let mut from = segment.first;
@@ -144,6 +151,7 @@ impl Work {
                 if self.unwanted.is_cancelled() {
                     return Err(Error::unavailable("stopping", "the log is being closed"));
                 }
+                self.shard.rest(&mut stint);
                 let batches = self.segments.read(segment, from, READ).await?;
                 let Some(last) = batches.last().filter(|batch| !batch.is_empty()) else {
                     break;

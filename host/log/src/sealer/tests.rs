@@ -138,7 +138,14 @@ impl Place {
             assert_eq!(at, order.at);
             Ok(vec![next_batch(from)?])
         };
-        let mut all = write_segments(&self.objects, &dir, vec![job], Urgency::Low, next).await;
+        let mut all = write_segments(
+            &self.objects,
+            &dir,
+            (vec![job], ByteSize::mib(16)),
+            Urgency::Low,
+            next,
+        )
+        .await;
         let (of, written) = all.pop().expect("one");
         assert_eq!((of, all.len()), (order, 0));
         assert_eq!(

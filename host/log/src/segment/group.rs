@@ -1,6 +1,6 @@
 //! Row groups of a segment: columns in the making until they are as much as one has.
 
-use super::schema::{self, ROW_GROUP_BYTES};
+use super::schema;
 use super::values::Values;
 use super::writer::not_written;
 use crate::{Format, Topic};
@@ -25,11 +25,13 @@ pub(super) struct Groups<W: Write + Send> {
     /// The row group in the making, without its values; empty before its first row.
     leaves: Vec<ArrowColumnWriter>,
     values: Values,
+    /// Encoded bytes of a row group.
+    bytes: usize,
 }
 
 impl<W: Write + Send> Groups<W> {
-    /// An empty one for a topic's events.
-    pub(super) fn new(to: W, topic: &Topic) -> Result<Self> {
+    /// An empty one for a topic's events, with row groups of so many encoded bytes.
+    pub(super) fn new(to: W, topic: &Topic, bytes: usize) -> Result<Self> {
         let (schema, stored) = schema::schema(topic)?;
         let options = ArrowWriterOptions::new()
             .with_properties(schema::properties(&topic.settings)?)
@@ -50,6 +52,7 @@ impl<W: Write + Send> Groups<W> {
             columns,
             fields,
             leaves: Vec::new(),
+            bytes,
         })
     }
 
@@ -81,7 +84,7 @@ impl<W: Write + Send> Groups<W> {
             .map_err(|error| not_written(&error))?;
         let others = self.leaves.iter();
         let others: usize = others.map(|leaf| leaf.get_estimated_total_bytes()).sum();
-        if self.values.encoded_bytes() + others >= ROW_GROUP_BYTES {
+        if self.values.encoded_bytes() + others >= self.bytes {
             self.end()?;
         }
         Ok(())

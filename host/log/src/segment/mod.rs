@@ -18,7 +18,7 @@ mod writer;
 
 pub(crate) use reader::{ABSENT, Segments};
 pub(crate) use schema::{COLUMNS, ROW_GROUP_BYTES};
-pub(crate) use writer::{Finished, NOT_TEXT, SegmentWriter};
+pub(crate) use writer::{Finished, Kind, NOT_TEXT, SegmentWriter};
 
 use tidemill_types::TopicId;
 

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_env::Random;
 use tidemill_env::objects::{Backend, Created, MemoryObjects, Objects};
 use tidemill_types::{
-    Batch, CommitSeq, Commits, ErrorKind, IngestTimes, Offsets, PackedRows, Result, Timestamp,
+    Batch, ByteSize, CommitSeq, Commits, ErrorKind, IngestTimes, Offsets, PackedRows, Result,
+    Timestamp,
 };
 
 const ALL: ReadLimit = ReadLimit {
@@ -186,7 +187,13 @@ async fn store(format: Format, batches: &[Batch]) -> Stored {
     let objects = Objects::new(counting.clone());
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("segment");
-    let mut writer = SegmentWriter::create(&file, &topic(format), 2).expect("create");
+    let mut writer = SegmentWriter::create(
+        &Kind::within(&objects, ByteSize::mib(16)),
+        &file,
+        &topic(format),
+        2,
+    )
+    .expect("create");
     for batch in batches {
         writer.write(batch).expect("write");
     }
@@ -404,13 +411,23 @@ async fn one_huge_event_among_small_ones() {
     assert_eq!(stored.read_on(0, limit).await, all);
 }
 
+/// A segment of JSON that begins in a folder.
+fn begun(folder: &Path, name: &str) -> SegmentWriter {
+    SegmentWriter::create(&nowhere(), &folder.join(name), &topic(Format::Json), 0).expect("create")
+}
+
+/// Objects that nobody looks at, and row groups of a usual size.
+fn nowhere() -> Kind {
+    let memory = Arc::new(MemoryObjects::new(Random::seeded(1)));
+    Kind::within(&Objects::new(memory), ByteSize::mib(16))
+}
+
 #[tokio::test]
 async fn values_that_are_not_text_are_told_apart() {
     let mut events = plain(0, 3, 10);
     events[1].value = Some(vec![0xff]);
     let folder = tempfile::tempdir().expect("folder");
-    let mut writer =
-        SegmentWriter::create(&folder.path().join("s"), &topic(Format::Json), 0).expect("create");
+    let mut writer = begun(folder.path(), "s");
     let refused = writer.write(&batch(&events)).expect_err("not text");
     assert_eq!(refused.code, NOT_TEXT);
 }
@@ -442,8 +459,7 @@ async fn how_events_are_split_into_batches_does_not_show() {
 #[tokio::test]
 async fn offsets_that_fall_are_refused() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut writer =
-        SegmentWriter::create(&folder.path().join("s"), &topic(Format::Json), 0).expect("create");
+    let mut writer = begun(folder.path(), "s");
     writer.write(&batch(&plain(10, 3, 10))).expect("write");
     assert_eq!(
         writer
@@ -452,8 +468,7 @@ async fn offsets_that_fall_are_refused() {
             .kind,
         ErrorKind::Internal
     );
-    let empty =
-        SegmentWriter::create(&folder.path().join("t"), &topic(Format::Json), 0).expect("create");
+    let empty = begun(folder.path(), "t");
     assert_eq!(
         empty.finish().err().expect("nothing in it").kind,
         ErrorKind::Internal

@@ -2,29 +2,48 @@
 
 use super::columns::Columns;
 use super::group::Groups;
+use super::schema::ROW_GROUP_BYTES;
 use super::{SegmentMeta, schema};
 use crate::Topic;
 use crc_fast::{CrcAlgorithm, Digest};
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
-use tidemill_types::{Batch, Error, ErrorKind, Result};
+use tidemill_env::files::FreshFile;
+use tidemill_env::objects::Objects;
+use tidemill_types::{Batch, ByteSize, Error, ErrorKind, Result};
 
 /// Rows whose columns are encoded together.
 const ROWS: usize = 4096;
 /// Event bytes of such rows, for their keys, headers and typed columns are in memory.
 const BYTES: usize = 8 << 20;
-/// Written to the file at a time.
-const WRITE_BYTES: usize = 256 << 10;
 
 /// The code of the error for a value that isn't text in a topic whose values are: the file is to be
 /// written again with binary values, because sealing must never be stuck.
 pub(crate) const NOT_TEXT: &str = "value-not-text";
 
+/// What files segments become.
+#[derive(Clone)]
+pub(crate) struct Kind {
+    /// Where they will be uploaded.
+    pub(crate) objects: Objects,
+    /// Encoded bytes of a row group, which is in memory until it is written.
+    pub(crate) group_bytes: usize,
+}
+
+impl Kind {
+    /// Files with row groups as large as so much memory has room for, and no larger than a reader likes.
+    pub(crate) fn within(objects: &Objects, memory: ByteSize) -> Self {
+        Self {
+            objects: objects.clone(),
+            group_bytes: memory.as_usize().min(ROW_GROUP_BYTES),
+        }
+    }
+}
+
 /// Writes one segment to a local file. Blocking; memory is bounded by one row group, encoded.
 pub(crate) struct SegmentWriter {
-    groups: Groups<BufWriter<Summed>>,
+    groups: Groups<Summed>,
     topic: Topic,
     partition: u32,
     /// Rows whose values are in the file in the making, and their other columns not yet.
@@ -45,7 +64,7 @@ pub(crate) struct Finished {
 
 /// A file, and the checksum of what was written to it from its beginning on.
 struct Summed {
-    file: File,
+    file: FreshFile,
     digest: Digest,
 }
 
@@ -70,23 +89,17 @@ struct Seen {
 }
 
 impl SegmentWriter {
-    /// Begins a file, replacing one that a crash left there.
+    /// Begins a local file that is to be uploaded, in the place of one that a crash left there.
     ///
     /// # Errors
     /// `StorageFull`, `Unavailable` when the file can't be written.
-    pub(crate) fn create(path: &Path, topic: &Topic, partition: u32) -> Result<Self> {
-        // Never truncate: what a crash left may be another name of an object.
-        let file = std::fs::remove_file(path)
-            .or_else(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })
-            .and_then(|()| File::create_new(path))
-            .map_err(|error| not_written(&error).at(path.display()))?;
+    pub(crate) fn create(kind: &Kind, path: &Path, topic: &Topic, partition: u32) -> Result<Self> {
+        let file = kind.objects.begin_file(path);
+        let file = file.map_err(|error| not_written(&error).at(path.display()))?;
         let digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        let to = BufWriter::with_capacity(WRITE_BYTES, Summed { file, digest });
+        let to = Summed { file, digest };
         Ok(Self {
-            groups: Groups::new(to, topic)?,
+            groups: Groups::new(to, topic, kind.group_bytes)?,
             topic: topic.clone(),
             partition,
             columns: Columns::new(topic, partition, ROWS),
@@ -179,11 +192,8 @@ impl SegmentWriter {
             ));
         };
         let says = schema::key_values(&self.topic, self.partition, seen.first, seen.end);
-        let file = self.groups.finish(says)?;
-        let Summed { file, digest } = file
-            .into_inner()
-            .map_err(|error| not_written(error.error()))?;
-        let bytes = file.metadata().map_err(|error| not_written(&error))?.len();
+        let Summed { file, digest } = self.groups.finish(says)?;
+        let bytes = file.finish().map_err(|error| not_written(&error))?;
         let meta = SegmentMeta {
             topic: self.topic.id,
             partition: self.partition,

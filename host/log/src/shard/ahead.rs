@@ -51,6 +51,7 @@ impl Shard {
         let took = u64::try_from(took.as_micros())
             .unwrap_or(u64::MAX)
             .min(1_000_000);
+        self.busy_micros.fetch_add(took, Ordering::Relaxed);
         note(&self.sync_micros, took);
         note(&self.group_bytes, bytes);
     }

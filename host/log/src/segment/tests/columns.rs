@@ -24,7 +24,7 @@ fn written(settings: TopicSettings, events: &[Full]) -> (ParquetMetaData, Bytes)
 fn written_in(topic: &Topic, events: &[Full]) -> (ParquetMetaData, Bytes) {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("segment");
-    let mut writer = SegmentWriter::create(&file, topic, 0).expect("create");
+    let mut writer = SegmentWriter::create(&nowhere(), &file, topic, 0).expect("create");
     writer.write(&batch(events)).expect("write");
     writer.finish().expect("finish");
     let bytes = Bytes::from(std::fs::read(&file).expect("read"));
