@@ -10,7 +10,6 @@ mod upkeep;
 
 pub(crate) use flush::Flushed;
 pub(crate) use local::batch_of;
-pub(crate) use stint::Stint;
 
 use crate::ahead::Hold;
 use crate::draft::Draft;

@@ -134,6 +134,12 @@ impl Direct {
         Ok(())
     }
 
+    /// Writes whole blocks, which lie and begin at a multiple of [`BLOCK`], from where they are.
+    pub(super) fn write_blocks(&self, at: u64, blocks: &[u8]) -> io::Result<()> {
+        *self.last() = None;
+        self.file.write_all_at(blocks, at)
+    }
+
     fn last(&self) -> MutexGuard<'_, Option<(u64, Vec<u8>)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }

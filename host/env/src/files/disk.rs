@@ -1,6 +1,6 @@
 //! The machine's disk.
 
-use super::aligned::{BLOCK, Kept};
+use super::aligned::{BLOCK, Blocks, Kept};
 use super::direct::Direct;
 use super::{File, Files, Lock};
 use bytes::Bytes;
@@ -173,13 +173,17 @@ impl Files for Disk {
 }
 
 fn write_zeros(file: &Open, size: u64) -> io::Result<()> {
-    let zeros = vec![0; ZERO_STEP];
+    // Of its own: what the journal is written from isn't for this.
+    let mut zeros = Blocks::new(ZERO_STEP);
     let mut at = 0;
     while at < size {
         let step = usize::try_from(size - at)
             .unwrap_or(ZERO_STEP)
             .min(ZERO_STEP);
-        file.write_at(at, &[&zeros[..step]])?;
+        match file {
+            Open::Direct(file) => file.write_blocks(at, zeros.get(step))?,
+            Open::Cached(file) => file.write_all_at(zeros.get(step), at)?,
+        }
         file.sync_data()?;
         at += step as u64;
     }

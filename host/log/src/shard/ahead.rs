@@ -13,7 +13,7 @@ use tidemill_types::TopicId;
 /// A group waits for followers as long as a sync takes, within these bounds.
 const HOLD_MICROS: std::ops::RangeInclusive<u64> = 50..=2_000;
 /// From groups of this many bytes on, writing a file with zeros first costs more than it saves.
-const LARGE_GROUP: u64 = 1 << 20;
+const LARGE_GROUP: u64 = 512 << 10;
 
 impl Shard {
     /// Hands a frame's events to those who follow their partitions. Frames must come in order.
