@@ -1,4 +1,4 @@
-//! The threads that move a shard: one writes, one makes the next file ready, a task keeps house.
+//! The threads that move a shard: one writes, one makes the next file ready, tasks watch its space and keep house.
 
 use crate::journal::disk_error;
 use crate::keeper::Keeper;
@@ -10,13 +10,14 @@ use std::time::Duration;
 use tidemill_env::files::Lock;
 use tidemill_types::Result;
 
-/// How often free space is looked at and sealing is considered.
+/// How often free space is looked at, and how often sealing is considered.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// The running threads; they hold the directory until they end.
 pub(crate) struct Threads {
     flusher: JoinHandle<()>,
     preparer: JoinHandle<()>,
+    watcher: tokio::task::JoinHandle<()>,
     housekeeper: tokio::task::JoinHandle<()>,
     compactor: tokio::task::JoinHandle<()>,
     _directory: Arc<Lock>,
@@ -51,11 +52,13 @@ impl Threads {
             };
             spawn("journal", Box::new(work))?
         };
+        let watcher = tokio::spawn(watch_space(shard.clone()));
         let housekeeper = tokio::spawn(keep_house(shard.clone(), keeper.clone()));
         let compactor = tokio::spawn(rewrite(shard.clone(), keeper.clone()));
         Ok(Self {
             flusher,
             preparer,
+            watcher,
             housekeeper,
             compactor,
             _directory: directory,
@@ -64,8 +67,9 @@ impl Threads {
 
     /// Waits until they have ended; the shard is closing.
     pub(crate) fn join(self) {
-        self.housekeeper.abort();
-        self.compactor.abort();
+        for task in [self.watcher, self.housekeeper, self.compactor] {
+            task.abort();
+        }
         for thread in [self.flusher, self.preparer] {
             if thread.join().is_err() {
                 tracing::error!("a thread of the journal panicked");
@@ -114,6 +118,16 @@ fn prepare_files(shard: &Shard, prepare: &Receiver<()>) {
     }
 }
 
+/// Looks at space and counts, also while sealing takes its time.
+async fn watch_space(shard: Arc<Shard>) {
+    let _stop = StopOnPanic(&shard);
+    loop {
+        shard.clock.sleep(HOUSEKEEPING).await;
+        shard.check_space();
+        shard.meter();
+    }
+}
+
 async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
     // A log that no longer seals would only be noticed when the disk is full.
     let _stop = StopOnPanic(&shard);
@@ -123,8 +137,6 @@ async fn keep_house(shard: Arc<Shard>, keeper: Arc<Keeper>) {
         if !is_behind {
             shard.clock.sleep(HOUSEKEEPING).await;
         }
-        shard.check_space();
-        shard.meter();
         keeper.retain(&shard);
         is_behind = keeper.keep(&shard).await;
     }

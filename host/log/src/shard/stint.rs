@@ -96,7 +96,8 @@ fn is_busy(busy: Duration, of: Duration) -> bool {
 /// The part of its time that work in the background has, in percent: by the cube of how far the journal has grown, which
 /// leaves most of the way to bursts.
 fn share(journal: u64, far: u64) -> u64 {
-    let grown = u128::from(journal.min(far)) * 100 / u128::from(far.max(1));
+    let grown = u128::from(journal.min(far)) * 100;
+    let grown = grown.checked_div(u128::from(far)).unwrap_or(100);
     u64::try_from(grown.pow(3) / 10_000)
         .unwrap_or(100)
         .clamp(LEAST, 100)

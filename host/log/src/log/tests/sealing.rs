@@ -1,7 +1,10 @@
 //! Segments, manifests, snapshots and what they let go of in the journal.
 
 use super::*;
+use bytes::Bytes;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_env::objects::{Backend, Created, MemoryObjects};
 
 /// Remembers with which snapshot it was begun.
 #[derive(Default)]
@@ -316,4 +319,80 @@ async fn a_journal_of_other_data_is_refused() {
         refused.detail.contains("belongs to other data"),
         "{refused}"
     );
+}
+
+/// Storage whose uploads never end.
+struct Stuck {
+    inner: MemoryObjects,
+    begun: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Backend for Stuck {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.inner.get(path).await
+    }
+    async fn get_range(&self, path: &str, range: std::ops::Range<u64>) -> Result<Bytes> {
+        self.inner.get_range(path, range).await
+    }
+    async fn size(&self, path: &str) -> Result<Option<u64>> {
+        self.inner.size(path).await
+    }
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created> {
+        self.inner.create(path, body).await
+    }
+    async fn upload(&self, _: &str, _: &Path) -> Result<()> {
+        self.begun.store(true, Ordering::Release);
+        std::future::pending().await
+    }
+    async fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        self.inner.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.inner.delete(path).await
+    }
+}
+
+/// Space is looked at also between the beginning of a segment and its end.
+#[tokio::test]
+async fn a_journal_that_grows_too_long_is_refused_while_a_segment_takes_its_time() {
+    let dir = tempfile::tempdir().expect("dir");
+    let settings = Settings {
+        journal_bytes: ByteSize(512 << 10),
+        segment_bytes: ByteSize(1),
+        ..small(dir.path())
+    };
+    let begun = Arc::new(AtomicBool::new(false));
+    let stuck = Stuck {
+        inner: MemoryObjects::new(Random::seeded(1)),
+        begun: begun.clone(),
+    };
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let (metrics, mut states) = (Metrics::default(), States::default());
+    let log = Log::open(
+        settings,
+        Arc::new(Disk::default()),
+        Objects::new(Arc::new(stuck)),
+        clock.clone(),
+        Random::seeded(1),
+        &metrics,
+        &mut states,
+    );
+    let log = log.await.expect("opens");
+    let topic = topic(&log, "t", 1).await;
+    fill(&log, topic, 0..100).await;
+    while !begun.load(Ordering::Acquire) {
+        clock.advance(1_000_000);
+        tokio::task::yield_now().await;
+    }
+    fill(&log, topic, 100..20_000).await;
+    let rows = rows(&values(0..1));
+    for _ in 0..1000 {
+        clock.advance(1_000_000);
+        tokio::task::yield_now().await;
+    }
+    let mut draft = Draft::new();
+    draft.append(topic, &rows, &[0]).expect("fits");
+    let (refused, _) = log.commit(draft).err().expect("too long");
+    assert_eq!(refused.code, "journal-full");
 }
