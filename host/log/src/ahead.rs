@@ -148,7 +148,7 @@ impl Drop for Follower {
 /// See [`crate::Log::read_ahead`].
 pub(crate) fn read(shard: &Shard, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
     let partition = shard.partition(at).ok()?;
-    let partition = lock(&partition);
+    let mut partition = lock(&partition);
     let taken = partition.read_ahead(from, limit)?;
     Some(Read {
         end: partition.end().max(taken.next),

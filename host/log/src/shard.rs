@@ -17,7 +17,7 @@ use crate::journal::{FILE_HEAD, Filling, Frames, JournalFile, Pool, Queued, Writ
 use crate::sequencer::{
     Facts, Sequencer, TopicChange, partition_not_found, topic_not_found, written,
 };
-use crate::tail::Partition;
+use crate::tail::{InMemory, Partition};
 use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -120,7 +120,7 @@ struct Flusher {
 struct GroupMemory {
     group: u64,
     bytes: usize,
-    touched: Vec<Arc<Mutex<Partition>>>,
+    frames: Vec<Arc<InMemory>>,
 }
 
 /// What a shard starts from.

@@ -5,7 +5,7 @@
 mod ahead;
 mod chunk;
 
-pub(crate) use chunk::{CHUNK_BYTES, Chunk, InMemory};
+pub(crate) use chunk::{CHUNK_BYTES, Chunk, FrameAt, InMemory};
 
 use crate::flow::Flow;
 use crate::segment::SegmentMeta;
@@ -14,6 +14,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tidemill_types::Batch;
 use tokio::sync::watch;
+
+/// Chunks whose memory was let go are made places when so many new ones have come: each time costs memory that has left
+/// the processor's cache.
+const SETTLED_AT: u32 = 16;
 
 /// Neighbouring places are joined up to this many bytes of journal: one read, one index entry.
 const PLACE_BYTES: u64 = 256 << 10;
@@ -44,8 +48,8 @@ pub(crate) struct Partition {
     end: u64,
     chunks: VecDeque<Chunk>,
     unsealed_bytes: u64,
-    /// The last group that touched it.
-    pub(crate) touched: u64,
+    /// Chunks that came since those whose memory was let go were looked for.
+    unsettled: u32,
     places: VecDeque<Place>,
     archived_end: u64,
     /// The last group whose events those who wait are told of.
@@ -145,7 +149,7 @@ impl Partition {
             chunks: VecDeque::new(),
             unsealed_bytes: 0,
             flow: Flow::default(),
-            touched: 0,
+            unsettled: 0,
             watched: false,
             told: 0,
             moved: Some(watch::Sender::new(end)),
@@ -218,12 +222,14 @@ impl Partition {
 
     /// Memory of what is noted of where unsealed events lie.
     pub(crate) fn notes_bytes(&self) -> usize {
-        self.places.len() * size_of::<Place>()
+        let gone = self.chunks.partition_point(Chunk::is_gone);
+        self.places.len() * size_of::<Place>() + gone * size_of::<Chunk>()
     }
 
     /// Bytes of events in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.chunks.iter().map(Chunk::bytes).sum()
+        let there = self.chunks.iter().filter(|chunk| !chunk.is_gone());
+        there.map(Chunk::bytes).sum()
     }
 
     /// Bytes from `from` on that are in the journal, and the ingest time of the first such event.
@@ -251,6 +257,10 @@ impl Partition {
         self.end = chunk.end();
         self.unsealed_bytes += chunk.bytes();
         self.chunks.push_back(chunk);
+        self.unsettled += 1;
+        if self.unsettled >= SETTLED_AT {
+            self.settle();
+        }
         self.let_ahead_go();
     }
 
@@ -261,9 +271,10 @@ impl Partition {
         join(&mut self.places, place);
     }
 
-    /// Lets the memory of a group go; what isn't in a segment is still known by its place.
-    pub(crate) fn forget(&mut self, group: u64) {
-        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.group() <= group) {
+    /// Looks which events' memory was let go: what isn't in a segment is still known by its place.
+    fn settle(&mut self) {
+        self.unsettled = 0;
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.is_gone()) {
             if chunk.end() > self.archived_end {
                 join(&mut self.places, chunk.place());
             }
@@ -307,6 +318,7 @@ impl Partition {
 
     /// Forgets places that nobody needs any more.
     fn let_go(&mut self) {
+        self.settle();
         while self
             .places
             .front()
@@ -322,16 +334,20 @@ impl Partition {
     }
 
     /// Where events from `from` on are; those in memory are taken at once.
-    pub(crate) fn source(&self, from: u64, limit: ReadLimit) -> Source {
+    pub(crate) fn source(&mut self, from: u64, limit: ReadLimit) -> Source {
         if from < self.start {
             return Source::Below(self.start);
         }
         if from >= self.end {
             return Source::End;
         }
-        let in_memory = self.chunks.front().map(|chunk| chunk.first);
+        let mut in_memory = self.chunks.front().map(|chunk| chunk.first);
         if in_memory.is_some_and(|first| from >= first) {
-            return Source::Memory(self.take(from, limit));
+            if let Some(taken) = self.take(from, limit) {
+                return Source::Memory(taken);
+            }
+            self.settle();
+            in_memory = self.chunks.front().map(|chunk| chunk.first);
         }
         if from < self.archived_end {
             let nth = self.segments.partition_point(|segment| segment.end <= from);
@@ -349,17 +365,21 @@ impl Partition {
         }
     }
 
-    fn take(&self, from: u64, limit: ReadLimit) -> Taken {
+    /// Events in memory; `None` when the memory of the first was let go.
+    fn take(&self, from: u64, limit: ReadLimit) -> Option<Taken> {
         let mut taken = Taken::new(from, limit);
         let nth = self.chunks.partition_point(|chunk| chunk.end() <= from);
-        let batches = self.chunks.range(nth..).filter_map(Chunk::batch);
-        for batch in batches {
+        for (at, chunk) in self.chunks.range(nth..).enumerate() {
             if taken.is_full() {
                 break;
             }
-            taken.take(&batch);
+            match chunk.batch() {
+                Some(batch) => taken.take(&batch),
+                None if at == 0 => return None,
+                None => break,
+            }
         }
-        taken
+        Some(taken)
     }
 
     /// Whether the journal and memory have all events from the archived end to `end`.
@@ -402,80 +422,4 @@ fn join(places: &mut VecDeque<Place>, place: Place) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tidemill_types::TopicId;
-
-    fn segment(first: u64, end: u64) -> SegmentMeta {
-        SegmentMeta {
-            topic: TopicId(1),
-            partition: 0,
-            first,
-            end,
-            events: end - first,
-            bytes: 100,
-            path: format!("{first}"),
-            min_time: 0,
-            max_time: 0,
-            min_ingest: 0,
-            max_ingest: 0,
-        }
-    }
-
-    fn place(first: u64, end: u64) -> Place {
-        Place {
-            first,
-            end,
-            bytes: (end - first) * 10,
-            time: 0,
-            file: first,
-            at: 0,
-            len: 1,
-        }
-    }
-
-    #[test]
-    fn who_begins_to_wait_within_a_group_is_told_of_it() {
-        let mut partition = Partition::new(0, 0, 0, Vec::new());
-        assert!(!partition.has_to_tell(1), "nobody waits");
-        let waits = partition.watch().expect("a topic that is there");
-        assert!(partition.has_to_tell(1));
-        assert!(!partition.has_to_tell(1), "noted already");
-        assert!(partition.has_to_tell(2));
-        partition.push_place(place(0, 10));
-        partition.wake();
-        assert_eq!(*waits.borrow(), 10);
-        drop(waits);
-        partition.wake();
-        assert!(!partition.has_to_tell(3), "nobody waits any more");
-        let again = partition.watch().expect("a topic that is there");
-        assert_eq!(*again.borrow(), 10);
-        assert!(partition.has_to_tell(3));
-    }
-
-    #[test]
-    fn a_segment_that_comes_after_its_events_went_is_no_part_of_it() {
-        let mut partition = Partition::new(0, 0, 0, Vec::new());
-        partition.push_place(place(0, 10));
-        partition.push_place(place(10, 20));
-        assert_eq!(partition.truncate(12), (12, 120));
-        assert_eq!((partition.start(), partition.archived_end()), (12, 12));
-        assert_eq!(partition.range(0).bytes, 80);
-        assert_eq!(partition.oldest_file(), Some(10), "the other isn't needed");
-        partition.archive(segment(0, 10));
-        assert_eq!(
-            (partition.archived_end(), partition.segments().len()),
-            (12, 0)
-        );
-        partition.archive(segment(10, 15));
-        assert_eq!(
-            (partition.archived_end(), partition.segments().len()),
-            (15, 1)
-        );
-        assert_eq!(partition.truncate(11), (0, 0), "a start never goes back");
-        assert_eq!(partition.start(), 12);
-        assert_eq!(partition.truncate(15), (3, 100));
-        assert!(partition.segments().is_empty());
-        assert_eq!(partition.missing(), None);
-    }
-}
+mod tests;

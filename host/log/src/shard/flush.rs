@@ -3,7 +3,7 @@
 use super::{Condition, Flusher, GroupMemory, Inbox, Shard, TopicPartitions, Used, lock, stopped};
 use crate::frame::Slice;
 use crate::journal::{JournalFile, Placed, Queued, Writer};
-use crate::tail::{CHUNK_BYTES, Chunk, InMemory, Partition};
+use crate::tail::{CHUNK_BYTES, Chunk, FrameAt, InMemory, Partition};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,7 +149,7 @@ impl Shard {
         let mut memory = GroupMemory {
             group: number,
             bytes: 0,
-            touched: Vec::new(),
+            frames: Vec::with_capacity(group.len()),
         };
         let mut waited_for = Vec::new();
         let file = flusher.writer.file().number;
@@ -184,16 +184,15 @@ impl Shard {
         waited_for: &mut Vec<Arc<Mutex<Partition>>>,
     ) {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let frame = Arc::new(InMemory {
-            body: placed.body.clone(),
-            sections: queued.body.sections.clone(),
+        let at = FrameAt {
             seq: queued.sequenced.seq,
             time: queued.sequenced.time,
             file,
             at: placed.at,
             len: placed.len,
-            group: memory.group,
-        });
+        };
+        let frame = InMemory::new(placed.body.clone(), queued.body.sections.clone(), at);
+        memory.frames.push(frame.clone());
         let mut known: (u32, Option<&Arc<TopicPartitions>>) = (0, None);
         let mut partition_of = |slice: &Slice| {
             if known.1.is_none() || known.0 != slice.topic {
@@ -213,10 +212,6 @@ impl Shard {
                 let mut locked = lock(partition);
                 locked.push(chunk);
                 memory.bytes += CHUNK_BYTES;
-                if locked.touched != memory.group {
-                    locked.touched = memory.group;
-                    memory.touched.push(partition.clone());
-                }
                 if locked.has_to_tell(memory.group) {
                     waited_for.push(partition.clone());
                 }
@@ -250,12 +245,7 @@ impl Shard {
             let Some(oldest) = flusher.memory.pop_front() else {
                 break;
             };
-            for partitions in oldest.touched.chunks(AHEAD) {
-                touch(partitions);
-                for partition in partitions {
-                    lock(partition).forget(oldest.group);
-                }
-            }
+            oldest.frames.iter().for_each(|frame| frame.let_go());
             bytes -= oldest.bytes as u64;
         }
         self.tail_bytes.store(bytes, Ordering::Relaxed);

@@ -75,7 +75,7 @@ impl Partition {
     }
 
     /// Events from `from` on up to the appended end, if they are in memory.
-    pub(crate) fn read_ahead(&self, from: u64, limit: ReadLimit) -> Option<Taken> {
+    pub(crate) fn read_ahead(&mut self, from: u64, limit: ReadLimit) -> Option<Taken> {
         let mut taken = match self.source(from, limit) {
             Source::Memory(taken) => taken,
             Source::End => Taken::new(from, limit),

@@ -5,16 +5,24 @@ use super::Place;
 use crate::frame::{Section, Slice};
 use crate::shard::batch_of;
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_types::Batch;
 
 /// Memory a chunk takes beside its events, with what is noted of its partition.
 pub(crate) const CHUNK_BYTES: usize = 128;
 
-/// A durable frame in memory, and where it lies in the journal.
+/// A durable frame, in memory until it is let go, and where it lies in the journal.
 pub(crate) struct InMemory {
-    pub(crate) body: Bytes,
-    pub(crate) sections: Vec<Section>,
+    body: Mutex<Option<Bytes>>,
+    gone: AtomicBool,
+    sections: Vec<Section>,
+    at: FrameAt,
+}
+
+/// What is known of a durable frame for as long as something of it is unsealed.
+#[derive(Clone, Copy)]
+pub(crate) struct FrameAt {
     /// Its commit.
     pub(crate) seq: u64,
     /// Its ingest time.
@@ -25,8 +33,34 @@ pub(crate) struct InMemory {
     pub(crate) at: u64,
     /// Its bytes there.
     pub(crate) len: u64,
-    /// The group it became durable with.
-    pub(crate) group: u64,
+}
+
+impl InMemory {
+    /// A frame that became durable.
+    pub(crate) fn new(body: Bytes, sections: Vec<Section>, at: FrameAt) -> Arc<Self> {
+        Arc::new(Self {
+            body: Mutex::new(Some(body)),
+            gone: AtomicBool::new(false),
+            sections,
+            at,
+        })
+    }
+
+    /// Lets its memory go; what is in no segment is read from the journal from now on.
+    pub(crate) fn let_go(&self) {
+        // First, so that whoever finds no memory finds it gone.
+        self.gone.store(true, Ordering::Release);
+        let body = self.body().take();
+        drop(body);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    fn body(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A partition's events of one append in a frame.
@@ -64,8 +98,9 @@ impl Chunk {
         self.bytes.into()
     }
 
-    pub(super) fn group(&self) -> u64 {
-        self.frame.group
+    /// Whether the memory of its events was let go.
+    pub(super) fn is_gone(&self) -> bool {
+        self.frame.is_gone()
     }
 
     /// Where they lie in the journal.
@@ -74,14 +109,14 @@ impl Chunk {
             first: self.first,
             end: self.end(),
             bytes: self.bytes(),
-            time: self.frame.time,
-            file: self.frame.file,
-            at: self.frame.at,
-            len: self.frame.len,
+            time: self.frame.at.time,
+            file: self.frame.at.file,
+            at: self.frame.at.at,
+            len: self.frame.at.len,
         }
     }
 
-    /// The events, sharing the frame's memory.
+    /// The events, sharing the frame's memory; `None` when that was let go.
     pub(super) fn batch(&self) -> Option<Batch> {
         let (frame, section) = (&self.frame, self.section);
         let known = frame.sections.get(section as usize)?;
@@ -94,7 +129,8 @@ impl Chunk {
             bytes: self.bytes,
             base: self.first,
         };
-        let batch = batch_of(&frame.body, known, &slice, frame.seq, frame.time);
-        Some(batch)
+        let body = frame.body().clone()?;
+        let FrameAt { seq, time, .. } = frame.at;
+        Some(batch_of(&body, known, &slice, seq, time))
     }
 }
