@@ -4,12 +4,15 @@
 
 mod ahead;
 mod chunk;
+mod place;
 
 pub(crate) use chunk::{CHUNK_BYTES, Chunk, FrameAt, InMemory};
+pub(crate) use place::Place;
 
 use crate::flow::Flow;
 use crate::segment::SegmentMeta;
 use crate::{Range, ReadLimit};
+use place::Places;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidemill_types::Batch;
@@ -18,28 +21,6 @@ use tokio::sync::watch;
 /// Chunks whose memory was let go are made places when so many new ones have come: each time costs memory that has left
 /// the processor's cache.
 const SETTLED_AT: u32 = 16;
-
-/// Neighbouring places are joined up to this many bytes of journal: one read, one index entry.
-const PLACE_BYTES: u64 = 256 << 10;
-
-/// A stretch of a journal file whose frames hold events of a partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    /// Offset of its first event.
-    pub(crate) first: u64,
-    /// Offset behind its last event.
-    pub(crate) end: u64,
-    /// Key, value and header bytes.
-    pub(crate) bytes: u64,
-    /// Ingest time of the first event.
-    pub(crate) time: i64,
-    /// Number of the journal file.
-    pub(crate) file: u64,
-    /// Where its frames start there.
-    pub(crate) at: u64,
-    /// Bytes of those frames.
-    pub(crate) len: u64,
-}
 
 /// One partition. What each append comes to is in front and close together: with thousands of partitions, each of
 /// them has left the processor's cache when its next event comes.
@@ -50,7 +31,7 @@ pub(crate) struct Partition {
     unsealed_bytes: u64,
     /// Chunks that came since those whose memory was let go were looked for.
     unsettled: u32,
-    places: VecDeque<Place>,
+    places: Places,
     archived_end: u64,
     /// The last group whose events those who wait are told of.
     told: u64,
@@ -145,7 +126,7 @@ impl Partition {
             archived_end,
             end,
             segments: segments.into_iter().map(Arc::new).collect(),
-            places: VecDeque::new(),
+            places: Places::default(),
             chunks: VecDeque::new(),
             unsealed_bytes: 0,
             flow: Flow::default(),
@@ -223,7 +204,7 @@ impl Partition {
     /// Memory of what is noted of where unsealed events lie.
     pub(crate) fn notes_bytes(&self) -> usize {
         let gone = self.chunks.partition_point(Chunk::is_gone);
-        self.places.len() * size_of::<Place>() + gone * size_of::<Chunk>()
+        self.places.memory() + gone * size_of::<Chunk>()
     }
 
     /// Bytes of events in memory.
@@ -247,8 +228,9 @@ impl Partition {
 
     /// All places in the journal, also of what is in memory, in order.
     fn in_journal(&self) -> impl Iterator<Item = Place> {
-        let places = self.places.iter().copied();
-        places.chain(self.chunks.iter().map(Chunk::place))
+        self.places
+            .iter()
+            .chain(self.chunks.iter().map(Chunk::place))
     }
 
     /// Events that became durable.
@@ -268,7 +250,7 @@ impl Partition {
     pub(crate) fn push_place(&mut self, place: Place) {
         self.end = self.end.max(place.end);
         self.unsealed_bytes += place.bytes;
-        join(&mut self.places, place);
+        self.places.push(place);
     }
 
     /// Looks which events' memory was let go: what isn't in a segment is still known by its place.
@@ -276,7 +258,7 @@ impl Partition {
         self.unsettled = 0;
         while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.is_gone()) {
             if chunk.end() > self.archived_end {
-                join(&mut self.places, chunk.place());
+                self.places.push(chunk.place());
             }
         }
     }
@@ -319,13 +301,7 @@ impl Partition {
     /// Forgets places that nobody needs any more.
     fn let_go(&mut self) {
         self.settle();
-        while self
-            .places
-            .front()
-            .is_some_and(|place| place.end <= self.archived_end)
-        {
-            self.places.pop_front();
-        }
+        self.places.let_go(self.archived_end);
         let left = self
             .in_journal()
             .map(|place| left_of(&place, self.archived_end))
@@ -356,8 +332,7 @@ impl Partition {
                 None => Source::Gap(self.archived_end),
             };
         }
-        let nth = self.places.partition_point(|place| place.end <= from);
-        let places: Vec<Place> = self.places.range(nth..).take(4).copied().collect();
+        let places = self.places.some_from(from);
         match places.first() {
             Some(place) if place.first <= from => Source::Journal(places),
             Some(place) => Source::Gap(place.first),
@@ -406,19 +381,6 @@ fn left_of(place: &Place, archived_end: u64) -> u64 {
     let rows = place.end - place.first;
     let left = place.end.saturating_sub(archived_end.max(place.first));
     place.bytes / rows.max(1) * left
-}
-
-fn join(places: &mut VecDeque<Place>, place: Place) {
-    if let Some(last) = places.back_mut() {
-        let len = (place.at + place.len).saturating_sub(last.at);
-        if last.file == place.file && last.end == place.first && len <= PLACE_BYTES {
-            last.end = place.end;
-            last.bytes += place.bytes;
-            last.len = len;
-            return;
-        }
-    }
-    places.push_back(place);
 }
 
 #[cfg(test)]

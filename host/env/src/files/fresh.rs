@@ -141,7 +141,7 @@ mod tests {
                 STEP + 1,
                 3 * STEP + 5 * BLOCK + 7,
             ] {
-                let bytes: Vec<u8> = (0..size).map(|nth| (nth / 7) as u8).collect();
+                let bytes: Vec<u8> = (0..251_u8).cycle().take(size).collect();
                 let mut file = FreshFile::create(&path, past_cache).expect("created");
                 for some in bytes.chunks(100_003) {
                     file.write_all(some).expect("written");

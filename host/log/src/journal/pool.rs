@@ -190,9 +190,15 @@ impl Pool {
     }
 }
 
-/// Checks that a file can hold the largest frame a setting allows.
+/// Checks that a file can hold the largest frame a setting allows, and that places in it fit into 32 bits.
 pub(crate) fn check_size(size: u64) -> Result<()> {
     const LEAST: u64 = 4 * FILE_HEAD;
+    if size > u32::MAX.into() {
+        return Err(Error::invalid(
+            "invalid-setting",
+            format!("a journal file has less than 4 GiB, not {size} bytes"),
+        ));
+    }
     if size < LEAST {
         return Err(Error::invalid(
             "invalid-setting",

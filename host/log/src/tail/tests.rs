@@ -85,9 +85,9 @@ fn events_whose_memory_was_let_go_are_in_the_journal_at_once_and_none_is_left_ou
         frames.push(frame);
         assert_eq!(partition.missing(), None);
     }
-    for gone in 0..frames.len() {
-        frames[gone].let_go();
-        let next = 2 * (gone as u64 + 1);
+    for (gone, frame) in (1..).zip(&frames) {
+        frame.let_go();
+        let next = 2 * gone;
         assert_eq!(partition.memory_bytes(), (count * 2 - next) * 8);
         for from in 0..count * 2 {
             match partition.source(from, all) {
