@@ -22,6 +22,9 @@ use tokio::sync::watch;
 /// the processor's cache.
 const SETTLED_AT: u32 = 16;
 
+/// A partition keeps room for so many chunks, however few it has.
+const ROOMY: usize = 1024;
+
 /// One partition. What each append comes to is in front and close together: with thousands of partitions, each of
 /// them has left the processor's cache when its next event comes.
 #[repr(C)]
@@ -255,11 +258,23 @@ impl Partition {
 
     /// Looks which events' memory was let go: what isn't in a segment is still known by its place.
     fn settle(&mut self) {
+        self.settle_some(usize::MAX);
+    }
+
+    /// The same for so many chunks at most: of a partition that nothing comes to any more.
+    pub(crate) fn settle_some(&mut self, most: usize) {
         self.unsettled = 0;
-        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.is_gone()) {
+        for _ in 0..most {
+            let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.is_gone()) else {
+                break;
+            };
             if chunk.end() > self.archived_end {
                 self.places.push(chunk.place());
             }
+        }
+        // Room for many times as many is let go, too.
+        if self.chunks.capacity() > ROOMY && self.chunks.len() < self.chunks.capacity() / 8 {
+            self.chunks.shrink_to(self.chunks.len() * 2);
         }
     }
 

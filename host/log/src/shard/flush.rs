@@ -204,13 +204,12 @@ impl Shard {
         for slices in queued.body.slices.chunks(AHEAD) {
             touch(slices.iter().filter_map(&mut partition_of));
             for slice in slices {
-                let (Some(partition), Some(chunk)) =
-                    (partition_of(slice), Chunk::new(&frame, slice))
-                else {
+                let has_section = (slice.section as usize) < queued.body.sections.len();
+                let Some(partition) = partition_of(slice).filter(|_| has_section) else {
                     continue;
                 };
                 let mut locked = lock(partition);
-                locked.push(chunk);
+                locked.push(Chunk::new(&frame, slice));
                 memory.bytes += CHUNK_BYTES;
                 if locked.has_to_tell(memory.group) {
                     waited_for.push(partition.clone());

@@ -11,6 +11,9 @@ use std::time::Duration;
 use tidemill_types::{CommitSeq, Result};
 use tokio::sync::watch;
 
+/// Chunks of a partition that are settled at once, while nothing can be appended to it.
+const SETTLED_AT_ONCE: usize = 16 << 10;
+
 impl Shard {
     /// The answer to a request that was appended before; it goes out when that is durable.
     pub(super) fn again(&self, earlier: Earlier, from_memory: bool) -> Ticket {
@@ -138,6 +141,7 @@ impl Shard {
         }
     }
 
+    /// Counts what there is, and lets partitions that nothing comes to take note of what is gone.
     pub(crate) fn meter(&self) {
         self.meters
             .journal_bytes
@@ -151,6 +155,7 @@ impl Shard {
         for partition in self.all_topics().iter().flat_map(|topic| &topic.partitions) {
             let mut partition = lock(partition);
             partition.flow.tick(now);
+            partition.settle_some(SETTLED_AT_ONCE);
             segments += partition.segments().len() as u64;
             segment_bytes += partition.segments().iter().map(|it| it.bytes).sum::<u64>();
             unsealed += partition.unsealed_bytes();

@@ -14,10 +14,15 @@ pub(crate) const CHUNK_BYTES: usize = 128;
 
 /// A durable frame, in memory until it is let go, and where it lies in the journal.
 pub(crate) struct InMemory {
-    body: Mutex<Option<Bytes>>,
+    content: Mutex<Option<Content>>,
     gone: AtomicBool,
-    sections: Vec<Section>,
     at: FrameAt,
+}
+
+/// A frame's body and its directory.
+struct Content {
+    body: Bytes,
+    sections: Vec<Section>,
 }
 
 /// What is known of a durable frame for as long as something of it is unsealed.
@@ -39,9 +44,8 @@ impl InMemory {
     /// A frame that became durable.
     pub(crate) fn new(body: Bytes, sections: Vec<Section>, at: FrameAt) -> Arc<Self> {
         Arc::new(Self {
-            body: Mutex::new(Some(body)),
+            content: Mutex::new(Some(Content { body, sections })),
             gone: AtomicBool::new(false),
-            sections,
             at,
         })
     }
@@ -50,16 +54,16 @@ impl InMemory {
     pub(crate) fn let_go(&self) {
         // First, so that whoever finds no memory finds it gone.
         self.gone.store(true, Ordering::Release);
-        let body = self.body().take();
-        drop(body);
+        let content = self.content().take();
+        drop(content);
     }
 
     fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    fn body(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    fn content(&self) -> MutexGuard<'_, Option<Content>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,17 +79,16 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// The events of a slice; `None` if the frame has no such section.
-    pub(crate) fn new(frame: &Arc<InMemory>, slice: &Slice) -> Option<Self> {
-        frame.sections.get(slice.section as usize)?;
-        Some(Self {
+    /// The events of a slice, whose section the frame has.
+    pub(crate) fn new(frame: &Arc<InMemory>, slice: &Slice) -> Self {
+        Self {
             frame: frame.clone(),
             first: slice.base,
             rows: slice.rows,
             bytes: slice.bytes,
             section: slice.section,
             first_row: slice.first_row,
-        })
+        }
     }
 
     /// Offset behind the last.
@@ -118,8 +121,10 @@ impl Chunk {
 
     /// The events, sharing the frame's memory; `None` when that was let go.
     pub(super) fn batch(&self) -> Option<Batch> {
-        let (frame, section) = (&self.frame, self.section);
-        let known = frame.sections.get(section as usize)?;
+        let (section, FrameAt { seq, time, .. }) = (self.section, self.frame.at);
+        let content = self.frame.content();
+        let content = content.as_ref()?;
+        let known = content.sections.get(section as usize)?;
         let slice = Slice {
             section,
             topic: known.topic,
@@ -129,8 +134,6 @@ impl Chunk {
             bytes: self.bytes,
             base: self.first,
         };
-        let body = frame.body().clone()?;
-        let FrameAt { seq, time, .. } = frame.at;
-        Some(batch_of(&body, known, &slice, seq, time))
+        Some(batch_of(&content.body, known, &slice, seq, time))
     }
 }

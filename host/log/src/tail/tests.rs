@@ -66,7 +66,7 @@ fn frame(first: u64) -> (Arc<InMemory>, Chunk) {
         base: first,
     };
     let frame = InMemory::new(body.into(), vec![section], at);
-    let chunk = Chunk::new(&frame, &slice).expect("it has that section");
+    let chunk = Chunk::new(&frame, &slice);
     (frame, chunk)
 }
 
@@ -155,5 +155,22 @@ fn a_segment_that_comes_after_its_events_went_is_no_part_of_it() {
     assert_eq!(partition.start(), 12);
     assert_eq!(partition.truncate(15), (3, 100));
     assert!(partition.segments().is_empty());
+    assert_eq!(partition.missing(), None);
+}
+
+#[test]
+fn a_partition_that_nothing_comes_to_lets_its_notes_of_memory_go_by_and_by() {
+    let mut partition = Partition::new(0, 0, 0, Vec::new());
+    let mut frames = Vec::new();
+    for nth in 0..4 {
+        let (frame, chunk) = frame(nth * 2);
+        partition.push(chunk);
+        frames.push(frame);
+    }
+    frames.iter().take(3).for_each(|frame| frame.let_go());
+    partition.settle_some(2);
+    assert_eq!(partition.chunks.len(), 2);
+    partition.settle_some(2);
+    assert_eq!(partition.chunks.len(), 1, "one is in memory");
     assert_eq!(partition.missing(), None);
 }
