@@ -167,7 +167,8 @@ fn offset_in_block(at: u64) -> usize {
     usize::try_from(at % BLOCK as u64).unwrap_or_default()
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
+/// Whether an error says that a file can't be used past the page cache.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported

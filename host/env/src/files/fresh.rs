@@ -3,6 +3,7 @@
 //! into pages of a cache that grows costs more than to copy into memory that is used again.
 
 use super::aligned::{BLOCK, Blocks};
+use super::direct::is_unsupported;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -114,13 +115,6 @@ impl Write for FreshFile {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
-    )
 }
 
 #[cfg(test)]

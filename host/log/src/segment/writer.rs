@@ -26,9 +26,9 @@ pub(crate) const NOT_TEXT: &str = "value-not-text";
 #[derive(Clone)]
 pub(crate) struct Kind {
     /// Where they will be uploaded.
-    pub(crate) objects: Objects,
+    objects: Objects,
     /// Encoded bytes of a row group, which is in memory until it is written.
-    pub(crate) group_bytes: usize,
+    group_bytes: usize,
 }
 
 impl Kind {
