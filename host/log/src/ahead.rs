@@ -10,7 +10,7 @@
 
 use crate::sequencer::topic_not_found;
 use crate::shard::{Shard, lock};
-use crate::tail::Partition;
+use crate::tail::Shared;
 use crate::{Read, ReadLimit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// log it came from, everything that follows from what it read.
 pub struct Follower {
     shard: Arc<Shard>,
-    partition: Arc<Mutex<Partition>>,
+    partition: Arc<Shared>,
     at: PartitionId,
     end: watch::Receiver<u64>,
     pace: Arc<Pace>,
@@ -111,7 +111,7 @@ impl Follower {
     pub(crate) fn new(shard: &Arc<Shard>, at: PartitionId) -> Result<Self> {
         let partition = shard.partition(at)?;
         let pace = Arc::new(Pace(AtomicU64::new(LATE)));
-        let end = lock(&partition).follow(&pace);
+        let end = partition.follow(&pace);
         let end = end.ok_or_else(|| topic_not_found(at.topic))?;
         shard.followers.fetch_add(1, Ordering::AcqRel);
         Ok(Self {

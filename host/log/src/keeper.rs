@@ -535,7 +535,7 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
 /// With thousands of partitions each event has a note of its own, so that this, too, is bounded by sealing.
 fn has_many_notes(shard: &Shard) -> bool {
     let topics = shard.all_topics();
-    let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+    let partitions = topics.iter().flat_map(|topic| topic.all());
     let notes: usize = partitions.map(|it| lock(it).notes_bytes()).sum();
     notes as u64 > NOTES * shard.settings.tail_bytes.0
 }
@@ -551,7 +551,7 @@ fn seal_settings(shard: &Arc<Shard>) -> SealSettings {
 fn facts(shard: &Arc<Shard>, kept: &Kept) -> Vec<PartitionFacts> {
     let mut all = Vec::new();
     for topic in shard.all_topics() {
-        for (number, partition) in (0..).zip(&topic.partitions) {
+        for (number, partition) in (0..).zip(topic.all()) {
             let at = PartitionId {
                 topic: topic.topic.id,
                 partition: number,

@@ -267,8 +267,7 @@ impl Log {
     /// `NotFound`.
     pub fn watch(&self, at: PartitionId) -> Result<watch::Receiver<u64>> {
         let partition = self.inner.shard.partition(at)?;
-        let watch = lock(&partition).watch();
-        watch.ok_or_else(|| topic_not_found(at.topic))
+        partition.watch().ok_or_else(|| topic_not_found(at.topic))
     }
 
     /// The durable commit sequence, as it moves. An error in the channel means that the log stopped.
@@ -426,7 +425,7 @@ impl Log {
     pub fn ranges(&self, topic: TopicId) -> Result<Vec<Range>> {
         let topic = self.inner.shard.topic(topic)?;
         Ok((0..)
-            .zip(&topic.partitions)
+            .zip(topic.all())
             .map(|(nth, partition)| lock(partition).range(nth))
             .collect())
     }
@@ -502,7 +501,7 @@ impl Log {
             ..Stats::default()
         };
         for topic in shard.all_topics() {
-            for partition in &topic.partitions {
+            for partition in topic.all() {
                 let partition = lock(partition);
                 stats.segments += partition.segments().len() as u64;
                 stats.segment_bytes += partition.segments().iter().map(|s| s.bytes).sum::<u64>();

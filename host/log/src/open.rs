@@ -15,7 +15,7 @@ use crate::tail::{Partition, Place};
 use crate::{Recovery, Settings, wire};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tidemill_env::files::{Files, Lock};
 use tidemill_env::{Clock, Random};
 use tidemill_types::{CommitSeq, Error, PartitionId, Result, TopicId};
@@ -202,7 +202,7 @@ fn check_reach(
         )));
     }
     for topic in topics.values() {
-        for (number, partition) in topic.partitions.iter().enumerate() {
+        for (number, partition) in topic.all().iter().enumerate() {
             if let Some(offset) = lock(partition).missing() {
                 return Err(Error::corrupt(format!(
                     "offset {offset} of topic {:?}, partition {number}, is neither in a segment nor in the journal: restore the journal from a copy of the disk, or move it away to go on from object storage alone",
@@ -254,12 +254,11 @@ fn partitions_of(manifest: &Manifest) -> HashMap<TopicId, Arc<TopicPartitions>> 
     for known in &manifest.topics {
         let partition = |p: &crate::manifest::PartitionManifest| {
             // The end moves as the journal is read; until then nothing behind the segments is there.
-            let partition = Partition::new(p.start, p.archived_end, p.end, p.segments.clone());
-            Arc::new(Mutex::new(partition))
+            Partition::new(p.start, p.archived_end, p.end, p.segments.clone())
         };
-        let partitions = known.partitions.iter().map(partition).collect();
-        let topic = known.topic.clone();
-        topics.insert(topic.id, Arc::new(TopicPartitions { topic, partitions }));
+        let partitions = known.partitions.iter().map(partition);
+        let topic = TopicPartitions::new(known.topic.clone(), partitions);
+        topics.insert(known.topic.id, Arc::new(topic));
     }
     topics
 }
@@ -385,7 +384,7 @@ impl<'r> Replay<'r> {
     fn truncate(&self, truncation: Truncation) {
         let topic = self.topics.get(&truncation.at.topic);
         let partition =
-            topic.and_then(|topic| topic.partitions.get(truncation.at.partition as usize));
+            topic.and_then(|topic| topic.partition(truncation.at.partition));
         if let Some(partition) = partition {
             lock(partition).truncate(truncation.before);
         }
@@ -394,7 +393,7 @@ impl<'r> Replay<'r> {
     fn place(&mut self, found: &Found<'_>, slice: &crate::frame::Slice) {
         let end = slice.base + u64::from(slice.rows);
         let topic = self.topics.get(&TopicId(slice.topic));
-        let partition = topic.and_then(|topic| topic.partitions.get(slice.partition as usize));
+        let partition = topic.and_then(|topic| topic.partition(slice.partition));
         let Some(partition) = partition else { return };
         let mut partition = lock(partition);
         if end > partition.archived_end() {

@@ -17,7 +17,7 @@ use crate::journal::{FILE_HEAD, Filling, Frames, JournalFile, Pool, Queued, Writ
 use crate::sequencer::{
     Facts, Sequencer, TopicChange, partition_not_found, topic_not_found, written,
 };
-use crate::tail::{InMemory, Partition};
+use crate::tail::{InMemory, Partition, Shared, share};
 use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -64,7 +64,39 @@ pub(crate) struct Shard {
 /// A topic's partitions as readers see them.
 pub(crate) struct TopicPartitions {
     pub(crate) topic: Topic,
-    pub(crate) partitions: Vec<Arc<Mutex<Partition>>>,
+    partitions: Vec<Arc<Shared>>,
+}
+
+impl TopicPartitions {
+    pub(crate) fn new(topic: Topic, partitions: impl ExactSizeIterator<Item = Partition>) -> Self {
+        let partitions = share(partitions);
+        Self { topic, partitions }
+    }
+
+    /// One of them.
+    pub(crate) fn partition(&self, number: u32) -> Option<&Arc<Shared>> {
+        self.partitions.get(number as usize)
+    }
+
+    /// All of them, for those who are going to look at each.
+    pub(crate) fn all(&self) -> &[Arc<Shared>] {
+        self.deliver();
+        &self.partitions
+    }
+
+    /// Brings all partitions what was published for them. Whoever locks one finds it there without this, but has to look
+    /// for it.
+    pub(crate) fn deliver(&self) {
+        if let Some(first) = self.partitions.first() {
+            first.undelivered().deliver_all(&self.partitions);
+        }
+    }
+
+    /// How many times over it is time to do that.
+    fn fullness(&self) -> usize {
+        let first = self.partitions.first();
+        first.map_or(0, |first| first.undelivered().fullness())
+    }
 }
 
 /// A journal file that counts, and what it is needed for.
@@ -191,7 +223,7 @@ impl Shard {
         };
         for topic in shard.all_topics() {
             topic
-                .partitions
+                .all()
                 .iter()
                 .for_each(|partition| lock(partition).wake());
         }
@@ -325,13 +357,14 @@ impl Shard {
     pub(crate) fn all_topics(&self) -> Vec<Arc<TopicPartitions>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = topics.values().cloned().collect();
+        drop(topics);
         all.sort_by_key(|topic| topic.topic.id);
         all
     }
 
-    pub(crate) fn partition(&self, at: PartitionId) -> Result<Arc<Mutex<Partition>>> {
+    pub(crate) fn partition(&self, at: PartitionId) -> Result<Arc<Shared>> {
         let topic = self.topic(at.topic)?;
-        let partition = topic.partitions.get(at.partition as usize);
+        let partition = topic.partition(at.partition);
         partition.cloned().ok_or_else(|| partition_not_found(at))
     }
 
@@ -392,8 +425,8 @@ pub(crate) fn stopped() -> Error {
     )
 }
 
-pub(crate) fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
-    partition.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock(partition: &Shared) -> MutexGuard<'_, Partition> {
+    partition.lock()
 }
 
 pub(crate) fn apply_topic(
@@ -402,12 +435,10 @@ pub(crate) fn apply_topic(
 ) {
     match change {
         TopicChange::Created(topic) => {
-            let partition = || Arc::new(Mutex::new(Partition::new(0, 0, 0, Vec::new())));
-            let partitions = (0..topic.settings.partitions)
-                .map(|_| partition())
-                .collect();
-            let topic = (**topic).clone();
-            topics.insert(topic.id, Arc::new(TopicPartitions { topic, partitions }));
+            let count = topic.settings.partitions as usize;
+            let partitions = (0..count).map(|_| Partition::new(0, 0, 0, Vec::new()));
+            let known = TopicPartitions::new((**topic).clone(), partitions);
+            topics.insert(topic.id, Arc::new(known));
         }
         TopicChange::Altered(topic) => {
             if let Some(known) = topics.get_mut(&topic.id) {

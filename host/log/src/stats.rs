@@ -42,7 +42,7 @@ pub struct Compression {
 
 pub(crate) fn partitions(shard: &Shard, topic: TopicId) -> Result<Vec<PartitionStats>> {
     let topic = shard.topic(topic)?;
-    let stats = (0..).zip(&topic.partitions).map(|(number, partition)| {
+    let stats = (0..).zip(topic.all()).map(|(number, partition)| {
         let partition = lock(partition);
         let segments = partition.segments();
         PartitionStats {
@@ -64,7 +64,7 @@ pub(crate) async fn compression(
     topic: TopicId,
 ) -> Result<Compression> {
     let topic = shard.topic(topic)?;
-    let newest = topic.partitions.iter();
+    let newest = topic.all().iter();
     let newest = newest.filter_map(|partition| lock(partition).segments().last().map(Arc::clone));
     let newest: Vec<_> = newest.take(SAMPLED).collect();
     let mut all = Compression::default();

@@ -5,11 +5,14 @@
 mod ahead;
 mod chunk;
 mod place;
+mod shared;
 
 pub(crate) use chunk::{CHUNK_BYTES, Chunk, FrameAt, InMemory};
 pub(crate) use place::Place;
+pub(crate) use shared::{Shared, share, touch};
 
 use crate::flow::Flow;
+use crate::frame::Slice;
 use crate::segment::SegmentMeta;
 use crate::{Range, ReadLimit};
 use place::Places;
@@ -34,6 +37,8 @@ pub(crate) struct Partition {
     unsealed_bytes: u64,
     /// Chunks that came since those whose memory was let go were looked for.
     unsettled: u32,
+    /// How many frames of those that aren't brought at once it has had, or been passed by.
+    delivered: u64,
     places: Places,
     archived_end: u64,
     /// The last group whose events those who wait are told of.
@@ -134,6 +139,7 @@ impl Partition {
             unsealed_bytes: 0,
             flow: Flow::default(),
             unsettled: 0,
+            delivered: 0,
             watched: false,
             told: 0,
             moved: Some(watch::Sender::new(end)),
@@ -158,7 +164,7 @@ impl Partition {
     }
 
     /// The end as it moves; `None` when the topic is deleted.
-    pub(crate) fn watch(&mut self) -> Option<watch::Receiver<u64>> {
+    fn watch(&mut self) -> Option<watch::Receiver<u64>> {
         self.watched = true;
         let moved = self.moved.as_ref()?;
         moved.send_replace(self.end);
@@ -171,6 +177,11 @@ impl Partition {
         self.ahead = None;
         self.chunks.clear();
         self.places.clear();
+    }
+
+    /// Whether somebody may wait for its end to move.
+    fn is_watched(&self) -> bool {
+        self.watched || self.is_followed()
     }
 
     /// Whether somebody who may wait hasn't been noted for this group.
@@ -246,6 +257,18 @@ impl Partition {
         if self.unsettled >= SETTLED_AT {
             self.settle();
         }
+        self.let_ahead_go();
+    }
+
+    /// Events that became durable some time ago: their memory may be gone already.
+    fn bring(&mut self, frame: &Arc<InMemory>, slice: &Slice) {
+        let chunk = Chunk::new(frame, slice);
+        if !self.chunks.is_empty() || !chunk.is_gone() {
+            self.push(chunk);
+            return;
+        }
+        self.flow.add(chunk.end() - chunk.first, chunk.bytes());
+        self.push_place(chunk.place());
         self.let_ahead_go();
     }
 

@@ -30,7 +30,7 @@ impl Threads {
     /// When the system has no more threads.
     pub(crate) fn start(shard: &Arc<Shard>, keeper: &Arc<Keeper>, directory: Lock) -> Result<Self> {
         let directory = Arc::new(directory);
-        let (half_used, prepare) = sync_channel(1);
+        let (chores, todo) = sync_channel(2);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new()
                 .name(name.to_owned())
@@ -41,13 +41,13 @@ impl Threads {
             let shard = shard.clone();
             spawn(
                 "journal-files",
-                Box::new(move || prepare_files(&shard, &prepare)),
+                Box::new(move || do_chores(&shard, &todo)),
             )?
         };
         let flusher = {
             let (shard, directory) = (shard.clone(), directory.clone());
             let work = move || {
-                flush(&shard, &half_used);
+                flush(&shard, &chores);
                 drop(directory);
             };
             spawn("journal", Box::new(work))?
@@ -78,7 +78,7 @@ impl Threads {
     }
 }
 
-fn flush(shard: &Shard, half_used: &SyncSender<()>) {
+fn flush(shard: &Shard, chores: &SyncSender<Chore>) {
     // A panic here must not leave others waiting for ever.
     let _stop = StopOnPanic(shard);
     // The file whose successor was asked for.
@@ -89,8 +89,11 @@ fn flush(shard: &Shard, half_used: &SyncSender<()>) {
         match shard.flush() {
             Flushed::Group => {
                 let half = shard.half_used_file();
-                if half.is_some() && half != asked && half_used.try_send(()).is_ok() {
+                if half.is_some() && half != asked && chores.try_send(Chore::File).is_ok() {
                     asked = half;
+                }
+                if shard.has_to_deliver() {
+                    let _ = chores.try_send(Chore::Deliver);
                 }
             }
             Flushed::Nothing if shard.wait_for_work() => {}
@@ -111,10 +114,21 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-fn prepare_files(shard: &Shard, prepare: &Receiver<()>) {
+/// What the flusher has no time for.
+enum Chore {
+    /// The next file.
+    File,
+    /// Bring partitions what was published for them.
+    Deliver,
+}
+
+fn do_chores(shard: &Shard, todo: &Receiver<Chore>) {
     // Ends when the flusher is gone.
-    while prepare.recv().is_ok() {
-        shard.prepare_file();
+    while let Ok(chore) = todo.recv() {
+        match chore {
+            Chore::File => shard.prepare_file(),
+            Chore::Deliver => shard.deliver(),
+        }
     }
 }
 

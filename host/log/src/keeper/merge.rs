@@ -145,7 +145,7 @@ fn merges(shard: &Arc<Shard>, kept: &Kept) -> Vec<Merge> {
         }
         let bounds = Bounds::of(shard.settings.merge_bytes.0, &settings.retention);
         for (number, (known, partition)) in
-            (0..).zip(known.partitions.iter().zip(&topic.partitions))
+            (0..).zip(known.partitions.iter().zip(topic.all()))
         {
             let at = PartitionId {
                 topic: topic.topic.id,

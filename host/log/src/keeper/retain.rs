@@ -20,7 +20,7 @@ impl Keeper {
             if unbounded || !settings.cleanup.deletes() {
                 continue;
             }
-            for (number, partition) in (0..).zip(&topic.partitions) {
+            for (number, partition) in (0..).zip(topic.all()) {
                 let at = PartitionId {
                     topic: topic.topic.id,
                     partition: number,
@@ -62,7 +62,7 @@ pub(super) fn names_too_much(shard: &Arc<Shard>, manifest: &Manifest) -> bool {
         let Ok(topic) = shard.topic(known.topic.id) else {
             return true;
         };
-        let mut pairs = known.partitions.iter().zip(&topic.partitions);
+        let mut pairs = known.partitions.iter().zip(topic.all());
         pairs.any(|(known, partition)| {
             let first = known.segments.first();
             first.is_some_and(|segment| segment.end <= lock(partition).start())

@@ -1,12 +1,13 @@
 //! From the queue to the disk, to readers and to those who wait: one group at a time.
 
 use super::{Condition, Flusher, GroupMemory, Inbox, Shard, TopicPartitions, Used, lock, stopped};
+use crate::draft::Body;
 use crate::frame::Slice;
 use crate::journal::{JournalFile, Placed, Queued, Writer};
-use crate::tail::{CHUNK_BYTES, Chunk, FrameAt, InMemory, Partition};
-use std::collections::VecDeque;
+use crate::tail::{CHUNK_BYTES, Chunk, FrameAt, InMemory, Shared, touch};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_types::{CommitSeq, Error, ErrorKind, TopicId};
 
@@ -142,7 +143,7 @@ impl Shard {
         self.room.notify_waiters();
     }
 
-    fn publish(&self, flusher: &mut Flusher, group: Vec<Queued>, placed: Vec<Placed>) {
+    fn publish(&self, flusher: &mut Flusher, mut group: Vec<Queued>, placed: Vec<Placed>) {
         flusher.group += 1;
         let number = flusher.group;
         self.account_file(flusher.writer.file(), &group);
@@ -153,7 +154,7 @@ impl Shard {
         };
         let mut waited_for = Vec::new();
         let file = flusher.writer.file().number;
-        for (queued, placed) in group.iter().zip(&placed) {
+        for (queued, placed) in group.iter_mut().zip(&placed) {
             memory.bytes += placed.body.len();
             self.publish_frame(file, queued, placed, &mut memory, &mut waited_for);
         }
@@ -178,10 +179,10 @@ impl Shard {
     fn publish_frame(
         &self,
         file: u64,
-        queued: &Queued,
+        queued: &mut Queued,
         placed: &Placed,
         memory: &mut GroupMemory,
-        waited_for: &mut Vec<Arc<Mutex<Partition>>>,
+        waited_for: &mut Vec<Arc<Shared>>,
     ) {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let at = FrameAt {
@@ -193,28 +194,8 @@ impl Shard {
         };
         let frame = InMemory::new(placed.body.clone(), queued.body.sections.clone(), at);
         memory.frames.push(frame.clone());
-        let mut known: (u32, Option<&Arc<TopicPartitions>>) = (0, None);
-        let mut partition_of = |slice: &Slice| {
-            if known.1.is_none() || known.0 != slice.topic {
-                known = (slice.topic, topics.get(&TopicId(slice.topic)));
-            }
-            // A topic deleted meanwhile has no readers.
-            known.1?.partitions.get(slice.partition as usize)
-        };
-        for slices in queued.body.slices.chunks(AHEAD) {
-            touch(slices.iter().filter_map(&mut partition_of));
-            for slice in slices {
-                let has_section = (slice.section as usize) < queued.body.sections.len();
-                let Some(partition) = partition_of(slice).filter(|_| has_section) else {
-                    continue;
-                };
-                let mut locked = lock(partition);
-                locked.push(Chunk::new(&frame, slice));
-                memory.bytes += CHUNK_BYTES;
-                if locked.has_to_tell(memory.group) {
-                    waited_for.push(partition.clone());
-                }
-            }
+        if !publish_wide(&topics, &frame, queued, memory, waited_for) {
+            publish_slices(&topics, &frame, &queued.body, memory, waited_for);
         }
         self.publish_truncations(&topics, &queued.truncations);
     }
@@ -251,11 +232,63 @@ impl Shard {
     }
 }
 
-/// Asks for the memory of some partitions, so that it comes while others are waited for: each lock that is taken
-/// waits for its own memory first.
-fn touch<'a>(partitions: impl IntoIterator<Item = &'a Arc<Mutex<Partition>>>) {
-    let all: usize = partitions.into_iter().map(Arc::strong_count).sum();
-    std::hint::black_box(all);
+/// Brings what a frame appends to its partitions.
+fn publish_slices(
+    topics: &HashMap<TopicId, Arc<TopicPartitions>>,
+    frame: &Arc<InMemory>,
+    body: &Body,
+    memory: &mut GroupMemory,
+    waited_for: &mut Vec<Arc<Shared>>,
+) {
+    let mut known: (u32, Option<&Arc<TopicPartitions>>) = (0, None);
+    let mut partition_of = |slice: &Slice| {
+        if known.1.is_none() || known.0 != slice.topic {
+            known = (slice.topic, topics.get(&TopicId(slice.topic)));
+        }
+        // A topic deleted meanwhile has no readers.
+        known.1?.partitions.get(slice.partition as usize)
+    };
+    for slices in body.slices.chunks(AHEAD) {
+        touch(slices.iter().filter_map(&mut partition_of));
+        for slice in slices {
+            let has_section = (slice.section as usize) < body.sections.len();
+            let Some(partition) = partition_of(slice).filter(|_| has_section) else {
+                continue;
+            };
+            let mut locked = lock(partition);
+            locked.push(Chunk::new(frame, slice));
+            memory.bytes += CHUNK_BYTES;
+            if locked.has_to_tell(memory.group) {
+                waited_for.push(partition.clone());
+            }
+        }
+    }
+}
+
+/// A frame that is spread over very many partitions of a topic: whether it was one.
+fn publish_wide(
+    topics: &HashMap<TopicId, Arc<TopicPartitions>>,
+    frame: &Arc<InMemory>,
+    queued: &mut Queued,
+    memory: &mut GroupMemory,
+    waited_for: &mut Vec<Arc<Shared>>,
+) -> bool {
+    let slices = &mut queued.body.slices;
+    let topic = slices.first().map(|slice| TopicId(slice.topic));
+    let Some(topic) = topic.and_then(|topic| topics.get(&topic)) else {
+        return false;
+    };
+    let undelivered = match topic.partitions.first() {
+        Some(first) if first.undelivered().takes(slices) => first.undelivered(),
+        _ => return false,
+    };
+    memory.bytes += CHUNK_BYTES * slices.len();
+    let group = memory.group;
+    undelivered.publish(frame, std::mem::take(slices), |partition| {
+        let partition = topic.partitions.get(partition as usize);
+        waited_for.extend(partition.filter(|it| it.has_to_tell(group)).cloned());
+    });
+    true
 }
 
 fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {

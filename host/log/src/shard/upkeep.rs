@@ -14,6 +14,9 @@ use tokio::sync::watch;
 /// Chunks of a partition that are settled at once, while nothing can be appended to it.
 const SETTLED_AT_ONCE: usize = 16 << 10;
 
+/// Partitions that are so many times over due to get what was published for them get it at once.
+const OVERDUE: usize = 8;
+
 impl Shard {
     /// The answer to a request that was appended before; it goes out when that is durable.
     pub(super) fn again(&self, earlier: Earlier, from_memory: bool) -> Ticket {
@@ -26,6 +29,28 @@ impl Shard {
         if let Err(error) = self.pool.prepare(self.filling()) {
             tracing::warn!(%error, "the next journal file isn't ready ahead");
         }
+    }
+
+    /// Whether it is time that partitions get what was published for them; where that is long overdue it is done now.
+    pub(crate) fn has_to_deliver(&self) -> bool {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut overdue = Vec::new();
+        let mut due = false;
+        for topic in topics.values() {
+            match topic.fullness() {
+                0 => {}
+                times if times < OVERDUE => due = true,
+                _ => overdue.push(topic.clone()),
+            }
+        }
+        drop(topics);
+        overdue.iter().for_each(|topic| topic.deliver());
+        due
+    }
+
+    /// Brings partitions what was published for them.
+    pub(crate) fn deliver(&self) {
+        self.all_topics().iter().for_each(|topic| topic.deliver());
     }
 
     /// Looks how much disk is free and how long the journal has grown, and refuses or admits commits
@@ -152,7 +177,7 @@ impl Shard {
         let in_flight = self.inbox().in_flight;
         let now = self.clock.elapsed();
         let (mut segments, mut segment_bytes, mut unsealed) = (0, 0, 0);
-        for partition in self.all_topics().iter().flat_map(|topic| &topic.partitions) {
+        for partition in self.all_topics().iter().flat_map(|topic| topic.all()) {
             let mut partition = lock(partition);
             partition.flow.tick(now);
             partition.settle_some(SETTLED_AT_ONCE);
@@ -212,7 +237,7 @@ impl Shard {
     ) -> Result<()> {
         let mut needed = u64::MAX;
         for topic in self.all_topics() {
-            for partition in &topic.partitions {
+            for partition in topic.all() {
                 needed = needed.min(lock(partition).oldest_file().unwrap_or(u64::MAX));
             }
         }

@@ -20,7 +20,7 @@ impl World {
         let shard = running.shard.clone();
         let durable = shard.durable().borrow().0;
         let partitions = self.topic.and_then(|topic| shard.topic(topic).ok());
-        let partitions = partitions.map_or(Vec::new(), |topic| topic.partitions.clone());
+        let partitions = partitions.map_or(Vec::new(), |topic| topic.all().to_vec());
         for (number, partition) in (0..).zip(partitions) {
             let at = PartitionId {
                 topic: self.topic.expect("checked"),
@@ -189,7 +189,7 @@ impl World {
             return Ok(());
         };
         let topics = running.shard.all_topics();
-        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        let partitions = topics.iter().flat_map(|topic| topic.all());
         let named: BTreeSet<String> = partitions
             .flat_map(|partition| lock(partition).segments().to_vec())
             .map(|segment| segment.path.clone())

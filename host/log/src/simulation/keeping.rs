@@ -226,7 +226,7 @@ impl World {
 
     fn segment_count(&self) -> usize {
         let topics = self.shard().all_topics();
-        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        let partitions = topics.iter().flat_map(|topic| topic.all());
         partitions
             .map(|partition| lock(partition).segments().len())
             .sum()
@@ -234,7 +234,7 @@ impl World {
 
     fn sealed_events(&self) -> u64 {
         let topics = self.shard().all_topics();
-        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        let partitions = topics.iter().flat_map(|topic| topic.all());
         let segments = partitions.flat_map(|partition| lock(partition).segments().to_vec());
         segments.map(|segment| segment.events).sum()
     }

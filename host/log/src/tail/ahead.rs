@@ -22,7 +22,7 @@ pub(super) struct Ahead {
 
 impl Partition {
     /// Somebody follows from now on: the end to read to as it moves. `None` when the topic is deleted.
-    pub(crate) fn follow(&mut self, pace: &Arc<Pace>) -> Option<watch::Receiver<u64>> {
+    pub(super) fn follow(&mut self, pace: &Arc<Pace>) -> Option<watch::Receiver<u64>> {
         self.moved.as_ref()?;
         let end = self.end;
         let ahead = self.ahead.get_or_insert_with(|| {

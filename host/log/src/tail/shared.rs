@@ -1,0 +1,344 @@
+//! A partition as many come to it, and frames that are spread over very many partitions.
+//!
+//! With thousands of partitions, each of them has left the processor's cache when its next events come. So such frames
+//! aren't taken to their partitions one by one: they stay with the topic, whoever looks at a partition brings it what is
+//! its own first, and when there is enough all partitions get theirs at once, one after the other.
+
+use super::{InMemory, Partition};
+use crate::ahead::Pace;
+use crate::frame::Slice;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Topics of fewer partitions have them in the processor's cache.
+const MANY: usize = if cfg!(test) { 2 } else { 1024 };
+/// A frame with fewer slices is brought to its partitions at once.
+const WIDE: usize = if cfg!(test) { 2 } else { 64 };
+/// All partitions get theirs when there are so many slices for each on the average.
+const FULL: usize = if cfg!(test) { 4 } else { 64 };
+/// Partitions that are asked for before they are needed.
+const AHEAD: usize = 64;
+
+/// A partition. Nobody who has it locked misses anything that was published.
+pub(crate) struct Shared {
+    undelivered: Arc<Undelivered>,
+    number: u32,
+    partition: Mutex<Partition>,
+}
+
+/// Frames of a topic whose events aren't with all of their partitions yet.
+pub(crate) struct Undelivered {
+    waiting: Mutex<Waiting>,
+    /// How many frames there have been.
+    end: AtomicU64,
+    /// A bit for each partition: somebody may wait for its end to move. Set with the partition locked.
+    watched: Box<[AtomicU64]>,
+    partitions: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Number of the first frame.
+    first: u64,
+    frames: VecDeque<Wide>,
+    slices: usize,
+}
+
+/// A frame with one append, its slices in the order of partitions.
+#[derive(Clone)]
+struct Wide {
+    frame: Arc<InMemory>,
+    slices: Arc<[Slice]>,
+}
+
+/// The partitions of a topic.
+pub(crate) fn share(partitions: impl ExactSizeIterator<Item = Partition>) -> Vec<Arc<Shared>> {
+    let undelivered = Arc::new(Undelivered::new(partitions.len()));
+    let shared = (0..).zip(partitions).map(|(number, partition)| {
+        Arc::new(Shared {
+            undelivered: undelivered.clone(),
+            number,
+            partition: Mutex::new(partition),
+        })
+    });
+    shared.collect()
+}
+
+impl Shared {
+    /// The partition, with all that was published.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Partition> {
+        let mut partition = self.as_it_is();
+        self.deliver(&mut partition);
+        partition
+    }
+
+    fn as_it_is(&self) -> MutexGuard<'_, Partition> {
+        self.partition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, partition: &mut Partition) {
+        if partition.delivered != self.undelivered.end.load(Ordering::Acquire) {
+            self.undelivered.deliver(partition, self.number);
+        }
+    }
+
+    /// Frames of its topic that aren't with all partitions.
+    pub(crate) fn undelivered(&self) -> &Arc<Undelivered> {
+        &self.undelivered
+    }
+
+    /// The end as it moves; `None` when the topic is deleted.
+    pub(crate) fn watch(&self) -> Option<watch::Receiver<u64>> {
+        self.watched(Partition::watch)
+    }
+
+    /// Somebody follows from now on: the end to read to as it moves. `None` when the topic is deleted.
+    pub(crate) fn follow(&self, pace: &Arc<Pace>) -> Option<watch::Receiver<u64>> {
+        self.watched(|partition| partition.follow(pace))
+    }
+
+    /// From now on what is published is brought at once.
+    fn watched<T>(&self, look: impl FnOnce(&mut Partition) -> T) -> T {
+        let mut partition = self.as_it_is();
+        // First, so that what comes before that is seen is among what is delivered.
+        self.undelivered.watch(self.number);
+        self.deliver(&mut partition);
+        look(&mut partition)
+    }
+
+    /// Takes what was published at once; whether those who wait have to be told.
+    pub(crate) fn has_to_tell(&self, group: u64) -> bool {
+        let mut partition = self.lock();
+        if !partition.is_watched() {
+            self.undelivered.unwatch(self.number);
+        }
+        partition.has_to_tell(group)
+    }
+}
+
+impl Undelivered {
+    fn new(partitions: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            end: AtomicU64::new(0),
+            watched: (0..partitions.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            partitions,
+        }
+    }
+
+    /// Whether a frame of one append with these slices is for here.
+    pub(crate) fn takes(&self, slices: &[Slice]) -> bool {
+        let one = |slice: &Slice| (slice.topic, slice.section);
+        self.partitions >= MANY
+            && slices.len() >= WIDE
+            && slices.iter().all(|slice| one(slice) == one(&slices[0]))
+    }
+
+    /// Publishes such a frame; partitions that somebody may wait for get theirs by [`Shared::has_to_tell`].
+    pub(crate) fn publish(
+        &self,
+        frame: &Arc<InMemory>,
+        slices: Vec<Slice>,
+        mut watched: impl FnMut(u32),
+    ) {
+        let slices: Arc<[Slice]> = slices.into();
+        let wide = Wide {
+            frame: frame.clone(),
+            slices: slices.clone(),
+        };
+        let mut waiting = self.waiting();
+        waiting.slices += slices.len();
+        waiting.frames.push_back(wide);
+        self.end.store(waiting.end(), Ordering::Release);
+        drop(waiting);
+        for slice in &*slices {
+            if self.is_watched(slice.partition) {
+                watched(slice.partition);
+            }
+        }
+    }
+
+    /// How many times over it is time that all partitions get theirs.
+    pub(crate) fn fullness(&self) -> usize {
+        self.waiting().slices / (FULL * self.partitions)
+    }
+
+    /// Brings all partitions of the topic what is theirs.
+    pub(crate) fn deliver_all(&self, partitions: &[Arc<Shared>]) {
+        let (first, frames) = {
+            let waiting = self.waiting();
+            if waiting.frames.is_empty() {
+                return;
+            }
+            let frames: Vec<Wide> = waiting.frames.iter().cloned().collect();
+            (waiting.first, frames)
+        };
+        let end = first + frames.len() as u64;
+        let sorted = Sorted::new(&frames, partitions.len());
+        for (nth, some) in partitions.chunks(AHEAD).enumerate() {
+            touch(some);
+            for (number, shared) in (nth * AHEAD..).zip(some) {
+                let theirs = sorted.of(number);
+                if theirs.is_empty() {
+                    continue;
+                }
+                let mut partition = shared.as_it_is();
+                // Others may have brought it some of that.
+                let had = partition.delivered;
+                for note in theirs
+                    .iter()
+                    .filter(|note| first + u64::from(note.frame) >= had)
+                {
+                    let wide = &frames[note.frame as usize];
+                    partition.bring(&wide.frame, &note.slice(&wide.slices[0]));
+                }
+                partition.delivered = had.max(end);
+            }
+        }
+        let gone = self.forget(end);
+        drop(gone);
+    }
+
+    /// Takes away what all partitions have.
+    fn forget(&self, end: u64) -> Vec<Wide> {
+        let mut waiting = self.waiting();
+        let all = usize::try_from(end.saturating_sub(waiting.first)).unwrap_or(usize::MAX);
+        let all = all.min(waiting.frames.len());
+        let gone: Vec<Wide> = waiting.frames.drain(..all).collect();
+        waiting.first += gone.len() as u64;
+        waiting.slices -= gone.iter().map(|wide| wide.slices.len()).sum::<usize>();
+        gone
+    }
+
+    /// Brings a partition what is its own.
+    fn deliver(&self, partition: &mut Partition, number: u32) {
+        let waiting = self.waiting();
+        // What went before that had nothing for it.
+        let had = partition.delivered.saturating_sub(waiting.first);
+        let had = usize::try_from(had).unwrap_or(usize::MAX);
+        for wide in waiting.frames.iter().skip(had) {
+            let nth = wide
+                .slices
+                .binary_search_by_key(&number, |it| it.partition);
+            if let Ok(nth) = nth {
+                partition.bring(&wide.frame, &wide.slices[nth]);
+            }
+        }
+        partition.delivered = waiting.end();
+    }
+
+    fn watch(&self, number: u32) {
+        if let Some(word) = self.watched.get(number as usize / 64) {
+            word.fetch_or(bit(number), Ordering::AcqRel);
+        }
+    }
+
+    fn unwatch(&self, number: u32) {
+        if let Some(word) = self.watched.get(number as usize / 64) {
+            word.fetch_and(!bit(number), Ordering::AcqRel);
+        }
+    }
+
+    fn is_watched(&self, number: u32) -> bool {
+        let word = self.watched.get(number as usize / 64);
+        word.is_some_and(|word| word.load(Ordering::Acquire) & bit(number) != 0)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn end(&self) -> u64 {
+        self.first + self.frames.len() as u64
+    }
+}
+
+/// Where in its word a partition's bit is.
+fn bit(number: u32) -> u64 {
+    1 << (number % 64)
+}
+
+/// Slices of frames by partition, and in the order of frames for each. All of it is gone through in the order in which it
+/// lies in memory, but for places where as many streams of writes go on as there are partitions.
+struct Sorted {
+    /// Where each partition's begin, and behind the last one's.
+    starts: Vec<u32>,
+    all: Vec<Note>,
+}
+
+/// What is noted of a slice.
+#[derive(Clone, Copy, Default)]
+struct Note {
+    base: u64,
+    /// Which of the frames it is of.
+    frame: u32,
+    partition: u32,
+    first_row: u32,
+    rows: u32,
+    bytes: u32,
+}
+
+impl Note {
+    fn slice(&self, of_frame: &Slice) -> Slice {
+        Slice {
+            partition: self.partition,
+            first_row: self.first_row,
+            rows: self.rows,
+            bytes: self.bytes,
+            base: self.base,
+            ..*of_frame
+        }
+    }
+}
+
+impl Sorted {
+    fn new(frames: &[Wide], partitions: usize) -> Self {
+        let known = |slice: &&Slice| (slice.partition as usize) < partitions;
+        let mut starts = vec![0_u32; partitions + 2];
+        for slice in frames.iter().flat_map(|wide| &*wide.slices).filter(known) {
+            starts[slice.partition as usize + 2] += 1;
+        }
+        let mut before = 0;
+        for start in &mut starts {
+            before += *start;
+            *start = before;
+        }
+        // Until all are in their places each start is one partition ahead, and moves to the next one's.
+        let mut all = vec![Note::default(); before as usize];
+        for (frame, wide) in (0..).zip(frames) {
+            for slice in wide.slices.iter().filter(known) {
+                let place = &mut starts[slice.partition as usize + 1];
+                all[*place as usize] = Note {
+                    base: slice.base,
+                    frame,
+                    partition: slice.partition,
+                    first_row: slice.first_row,
+                    rows: slice.rows,
+                    bytes: slice.bytes,
+                };
+                *place += 1;
+            }
+        }
+        Self { starts, all }
+    }
+
+    fn of(&self, partition: usize) -> &[Note] {
+        let (start, end) = (self.starts[partition], self.starts[partition + 1]);
+        &self.all[start as usize..end as usize]
+    }
+}
+
+/// Asks for the memory of some partitions, so that it comes while others are waited for: each lock that is taken waits
+/// for its own memory first.
+pub(crate) fn touch<'a>(partitions: impl IntoIterator<Item = &'a Arc<Shared>>) {
+    let all: usize = partitions.into_iter().map(Arc::strong_count).sum();
+    std::hint::black_box(all);
+}
