@@ -394,6 +394,7 @@ fn sort_by_partition(
     };
     body.reserve(heads.len() * ROW_HEAD_BYTES);
     let first = slices.len();
+    slices.reserve(heads.len().min(most + 1));
     for (place, row) in (0_u32..).zip(order) {
         let (head, partition) = (heads[row as usize], partitions[row as usize]);
         let bytes = u32::try_from(head.bytes()).unwrap_or(u32::MAX);
@@ -440,11 +441,13 @@ fn counted(partitions: &[u32], most: usize) -> Vec<u32> {
     order
 }
 
-/// The same by comparisons.
+/// The same by comparisons, each of partition and row in one number.
 fn compared(partitions: &[u32]) -> Vec<u32> {
-    let mut order: Vec<(u32, u32)> = partitions.iter().copied().zip(0..).collect();
+    let one = |(partition, row): (&u32, u64)| u64::from(*partition) << 32 | row;
+    let mut order: Vec<u64> = partitions.iter().zip(0..).map(one).collect();
     order.sort_unstable();
-    order.into_iter().map(|(_, row)| row).collect()
+    let row = |one: u64| u32::try_from(one & u64::from(u32::MAX)).unwrap_or_default();
+    order.into_iter().map(row).collect()
 }
 
 #[cfg(test)]

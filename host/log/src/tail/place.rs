@@ -52,13 +52,12 @@ struct Note {
     len: u32,
 }
 
-/// A block grows by so many notes at most, and to so many: those of a partition that little comes to take little.
-const GROWTH: usize = 16;
-const BLOCK: usize = 256;
+/// A block has so many notes at most. The first of a journal file grows to that, for a partition may have few.
+const BLOCK: usize = 64;
 
 impl Block {
-    /// A block that begins with a place.
-    fn new(place: Place) -> Self {
+    /// A block that begins with a place and has room for so many.
+    fn new(place: Place, room: usize) -> Self {
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let note = Note {
             first: 0,
@@ -68,11 +67,13 @@ impl Block {
             at: small(place.at),
             len: small(place.len),
         };
+        let mut notes = Vec::with_capacity(room);
+        notes.push(note);
         Self {
             first: place.first,
             time: place.time,
             file: place.file,
-            notes: vec![note],
+            notes,
             gone: 0,
         }
     }
@@ -127,14 +128,6 @@ impl Block {
         joined.is_some()
     }
 
-    fn push(&mut self, note: Note) {
-        if self.notes.len() == self.notes.capacity() {
-            let more = self.notes.len().clamp(1, GROWTH);
-            self.notes.reserve_exact(more);
-        }
-        self.notes.push(note);
-    }
-
     fn left(&self) -> &[Note] {
         self.notes.get(self.gone..).unwrap_or_default()
     }
@@ -172,8 +165,12 @@ impl Places {
         }
         let note = self.0.back().and_then(|block| block.note(place));
         match (self.0.back_mut(), note) {
-            (Some(block), Some(note)) => block.push(note),
-            _ => self.0.push_back(Block::new(place)),
+            (Some(block), Some(note)) => block.notes.push(note),
+            (before, _) => {
+                let is_full = before.is_some_and(|block| block.notes.len() == BLOCK);
+                let room = if is_full { BLOCK } else { 1 };
+                self.0.push_back(Block::new(place, room));
+            }
         }
     }
 
