@@ -383,8 +383,7 @@ impl<'r> Replay<'r> {
 
     fn truncate(&self, truncation: Truncation) {
         let topic = self.topics.get(&truncation.at.topic);
-        let partition =
-            topic.and_then(|topic| topic.partition(truncation.at.partition));
+        let partition = topic.and_then(|topic| topic.partition(truncation.at.partition));
         if let Some(partition) = partition {
             lock(partition).truncate(truncation.before);
         }

@@ -20,7 +20,7 @@ use crate::sequencer::{
 use crate::tail::{InMemory, Partition, Shared, share};
 use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_env::Buffers;
 use tidemill_env::Clock;
@@ -49,6 +49,8 @@ pub(crate) struct Shard {
     durable: watch::Receiver<CommitSeq>,
     tail_bytes: AtomicU64,
     written: AtomicU64,
+    /// Whether a topic has much that its partitions haven't got.
+    crowded: AtomicBool,
     /// How many follow a partition.
     pub(crate) followers: AtomicU64,
     pub(crate) hold: Hold,
@@ -200,6 +202,7 @@ impl Shard {
             durable: durable_seen,
             tail_bytes: AtomicU64::new(0),
             written: AtomicU64::new(start.written),
+            crowded: AtomicBool::new(false),
             followers: AtomicU64::new(0),
             hold: Hold::default(),
             sync_micros: AtomicU64::new(0),

@@ -39,10 +39,7 @@ impl Threads {
         };
         let preparer = {
             let shard = shard.clone();
-            spawn(
-                "journal-files",
-                Box::new(move || do_chores(&shard, &todo)),
-            )?
+            spawn("journal-files", Box::new(move || do_chores(&shard, &todo)))?
         };
         let flusher = {
             let (shard, directory) = (shard.clone(), directory.clone());

@@ -75,11 +75,15 @@ pub(crate) fn flush(shard: &Shard) {
 }
 
 fn create_topic(shard: &Shard) {
+    create_topic_of(shard, TopicSettings::default());
+}
+
+fn create_topic_of(shard: &Shard, settings: TopicSettings) {
     let name = "t".parse().expect("name");
     let topic = Arc::new(Topic {
         id: TOPIC,
         name,
-        settings: TopicSettings::default(),
+        settings,
     });
     let mut draft = Draft::new();
     draft.topic_change(crate::sequencer::TopicChange::Created(topic));
@@ -498,4 +502,45 @@ fn what_nobody_waits_for_gathers_until_it_is_enough_or_somebody_waits() {
     assert!(!shard.would_gather(), "there was a pause");
     let read = shard.read_local(AT, 5, READ_ALL).expect("read");
     assert!(!read.batches.is_empty(), "all of it is durable");
+}
+
+#[test]
+fn partitions_that_nobody_looks_at_get_what_is_theirs_before_it_is_much() {
+    let shard = start_with(&disk(), ByteSize(4 << 20)).expect("starts");
+    let settings = TopicSettings {
+        partitions: 8,
+        ..TopicSettings::default()
+    };
+    create_topic_of(&shard, settings);
+    let one_for_each = || {
+        let mut rows = PackedRows::default();
+        for _ in 0..8 {
+            let pushed = rows.push(Timestamp::from_micros(0), None, Some(b"v"), []);
+            pushed.expect("fits");
+        }
+        let mut draft = Draft::new();
+        let partitions: Vec<u32> = (0..8).collect();
+        draft.append(TOPIC, &rows, &partitions).expect("fits");
+        commit(&shard, draft);
+        flush(&shard);
+    };
+    let mut frames = 0;
+    while !shard.has_to_deliver() {
+        one_for_each();
+        frames += 1;
+        assert!(frames < 100, "all of it waits for somebody to look");
+    }
+    assert!(!shard.has_to_deliver(), "that was said");
+    shard.deliver();
+    one_for_each();
+    assert!(!shard.has_to_deliver(), "there is little again");
+    for number in 0..8 {
+        let at = PartitionId {
+            topic: TOPIC,
+            partition: number,
+        };
+        let read = shard.read_local(at, 0, READ_ALL).expect("read");
+        let events: usize = read.batches.iter().map(tidemill_types::Batch::len).sum();
+        assert_eq!(events, frames + 1);
+    }
 }

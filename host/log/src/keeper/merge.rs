@@ -144,9 +144,7 @@ fn merges(shard: &Arc<Shard>, kept: &Kept) -> Vec<Merge> {
             continue;
         }
         let bounds = Bounds::of(shard.settings.merge_bytes.0, &settings.retention);
-        for (number, (known, partition)) in
-            (0..).zip(known.partitions.iter().zip(topic.all()))
-        {
+        for (number, (known, partition)) in (0..).zip(known.partitions.iter().zip(topic.all())) {
             let at = PartitionId {
                 topic: topic.topic.id,
                 partition: number,

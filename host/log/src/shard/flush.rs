@@ -194,8 +194,10 @@ impl Shard {
         };
         let frame = InMemory::new(placed.body.clone(), queued.body.sections.clone(), at);
         memory.frames.push(frame.clone());
-        if !publish_wide(&topics, &frame, queued, memory, waited_for) {
-            publish_slices(&topics, &frame, &queued.body, memory, waited_for);
+        match publish_wide(&topics, &frame, queued, memory, waited_for) {
+            None => publish_slices(&topics, &frame, &queued.body, memory, waited_for),
+            Some(0) => {}
+            Some(_) => self.crowded.store(true, Ordering::Relaxed),
         }
         self.publish_truncations(&topics, &queued.truncations);
     }
@@ -265,30 +267,28 @@ fn publish_slices(
     }
 }
 
-/// A frame that is spread over very many partitions of a topic: whether it was one.
+/// A frame that is spread over very many partitions of a topic: how many times over it is time that they get what is
+/// theirs. `None` if it isn't one.
 fn publish_wide(
     topics: &HashMap<TopicId, Arc<TopicPartitions>>,
     frame: &Arc<InMemory>,
     queued: &mut Queued,
     memory: &mut GroupMemory,
     waited_for: &mut Vec<Arc<Shared>>,
-) -> bool {
+) -> Option<usize> {
     let slices = &mut queued.body.slices;
-    let topic = slices.first().map(|slice| TopicId(slice.topic));
-    let Some(topic) = topic.and_then(|topic| topics.get(&topic)) else {
-        return false;
-    };
-    let undelivered = match topic.partitions.first() {
-        Some(first) if first.undelivered().takes(slices) => first.undelivered(),
-        _ => return false,
-    };
+    let topic = topics.get(&TopicId(slices.first()?.topic))?;
+    let undelivered = topic.partitions.first()?.undelivered();
+    if !undelivered.takes(slices) {
+        return None;
+    }
     memory.bytes += CHUNK_BYTES * slices.len();
     let group = memory.group;
     undelivered.publish(frame, std::mem::take(slices), |partition| {
         let partition = topic.partitions.get(partition as usize);
         waited_for.extend(partition.filter(|it| it.has_to_tell(group)).cloned());
     });
-    true
+    Some(undelivered.fullness())
 }
 
 fn take_group(pending: &mut VecDeque<Queued>, room: u64) -> Vec<Queued> {

@@ -33,6 +33,9 @@ impl Shard {
 
     /// Whether it is time that partitions get what was published for them; where that is long overdue it is done now.
     pub(crate) fn has_to_deliver(&self) -> bool {
+        if !self.crowded.swap(false, Ordering::Relaxed) {
+            return false;
+        }
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut overdue = Vec::new();
         let mut due = false;

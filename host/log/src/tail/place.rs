@@ -112,7 +112,8 @@ impl Block {
             return false;
         };
         let len = (place.at + place.len).saturating_sub(last.at);
-        if last.file != place.file || last.end != place.first || len > PLACE_BYTES {
+        let is_behind = last.file == place.file && last.at <= place.at;
+        if !is_behind || last.end != place.first || len > PLACE_BYTES {
             return false;
         }
         let both = Place {

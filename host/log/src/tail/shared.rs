@@ -223,9 +223,7 @@ impl Undelivered {
         let had = partition.delivered.saturating_sub(waiting.first);
         let had = usize::try_from(had).unwrap_or(usize::MAX);
         for wide in waiting.frames.iter().skip(had) {
-            let nth = wide
-                .slices
-                .binary_search_by_key(&number, |it| it.partition);
+            let nth = wide.slices.binary_search_by_key(&number, |it| it.partition);
             if let Ok(nth) = nth {
                 partition.bring(&wide.frame, &wide.slices[nth]);
             }
@@ -341,4 +339,194 @@ impl Sorted {
 pub(crate) fn touch<'a>(partitions: impl IntoIterator<Item = &'a Arc<Shared>>) {
     let all: usize = partitions.into_iter().map(Arc::strong_count).sum();
     std::hint::black_box(all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tail::{Chunk, FrameAt};
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const PARTITIONS: usize = 70;
+
+    /// A topic, and what each of its partitions should have.
+    struct Model {
+        partitions: Vec<Arc<Shared>>,
+        ends: Vec<u64>,
+        frames: Vec<Arc<InMemory>>,
+        watched: BTreeMap<usize, watch::Receiver<u64>>,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            let new = |_| Partition::new(0, 0, 0, Vec::new());
+            Self {
+                partitions: share((0..PARTITIONS).map(new)),
+                ends: vec![0; PARTITIONS],
+                frames: Vec::new(),
+                watched: BTreeMap::new(),
+            }
+        }
+
+        /// A frame with so many events for each of some partitions, in the way of [`crate::shard::Shard`].
+        fn publish(&mut self, parts: &BTreeMap<usize, u32>) {
+            let seq = self.frames.len() as u64 + 1;
+            let at = FrameAt {
+                seq,
+                time: 0,
+                file: 1,
+                at: seq << 20,
+                len: 1 << 19,
+            };
+            let frame = InMemory::new(Bytes::new(), Vec::new(), at);
+            self.frames.push(frame.clone());
+            let mut slices = Vec::new();
+            for (partition, rows) in parts {
+                let base = self.ends[*partition];
+                self.ends[*partition] += u64::from(*rows);
+                slices.push(Slice {
+                    section: 0,
+                    topic: 1,
+                    partition: u32::try_from(*partition).expect("few"),
+                    first_row: 0,
+                    rows: *rows,
+                    bytes: *rows,
+                    base,
+                });
+            }
+            let mut told = Vec::new();
+            let undelivered = self.partitions[0].undelivered();
+            if undelivered.takes(&slices) {
+                undelivered.publish(&frame, slices, |number| {
+                    if self.partitions[number as usize].has_to_tell(seq) {
+                        told.push(number as usize);
+                    }
+                });
+            } else {
+                for slice in &slices {
+                    let number = slice.partition as usize;
+                    self.partitions[number]
+                        .lock()
+                        .push(Chunk::new(&frame, slice));
+                    if self.partitions[number].has_to_tell(seq) {
+                        told.push(number);
+                    }
+                }
+            }
+            for number in told {
+                self.partitions[number].lock().wake();
+            }
+        }
+
+        fn check(&self, number: usize) -> Result<(), TestCaseError> {
+            let partition = self.partitions[number].lock();
+            prop_assert_eq!(partition.end(), self.ends[number]);
+            prop_assert_eq!(partition.missing(), None);
+            prop_assert_eq!(partition.unsealed_bytes(), self.ends[number]);
+            Ok(())
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Publish(BTreeMap<usize, u32>),
+        Look(usize),
+        Watch(usize),
+        Leave(usize),
+        DeliverAll,
+        LetGo,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let one = || 0..PARTITIONS;
+        let parts = prop::collection::btree_map(one(), 1_u32..4, 1..PARTITIONS);
+        prop_oneof![
+            6 => parts.prop_map(Step::Publish),
+            3 => one().prop_map(Step::Look),
+            2 => one().prop_map(Step::Watch),
+            1 => one().prop_map(Step::Leave),
+            1 => Just(Step::DeliverAll),
+            1 => Just(Step::LetGo),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_looks_finds_everything_in_order_and_whoever_waits_is_told(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            let mut model = Model::new();
+            for step in steps {
+                match step {
+                    Step::Publish(parts) => {
+                        model.publish(&parts);
+                        for (number, seen) in &model.watched {
+                            prop_assert_eq!(*seen.borrow(), model.ends[*number]);
+                        }
+                    }
+                    Step::Look(number) => model.check(number)?,
+                    Step::Watch(number) => {
+                        let seen = model.partitions[number].watch().expect("there");
+                        prop_assert_eq!(*seen.borrow(), model.ends[number]);
+                        model.watched.insert(number, seen);
+                    }
+                    Step::Leave(number) => drop(model.watched.remove(&number)),
+                    Step::DeliverAll => {
+                        let undelivered = model.partitions[0].undelivered();
+                        undelivered.deliver_all(&model.partitions);
+                        prop_assert!(undelivered.waiting().frames.is_empty());
+                    }
+                    Step::LetGo => model.frames.iter().for_each(|frame| frame.let_go()),
+                }
+            }
+            for number in 0..PARTITIONS {
+                model.check(number)?;
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_misses_anything_while_all_of_it_goes_on_at_once() {
+        let mut model = Model::new();
+        let all: BTreeMap<usize, u32> = (0..PARTITIONS).map(|number| (number, 1)).collect();
+        let partitions = model.partitions.clone();
+        let frames = 2_000;
+        std::thread::scope(|scope| {
+            let watching = partitions.clone();
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                let runtime = runtime.expect("a runtime");
+                // One that waits for each end in turn, subscribing anew each time.
+                for end in 1..=frames {
+                    let mut seen = watching[7].watch().expect("there");
+                    while *seen.borrow_and_update() < end {
+                        runtime.block_on(seen.changed()).expect("not closed");
+                    }
+                }
+            });
+            for number in 0..3 {
+                let partitions = &partitions;
+                scope.spawn(move || {
+                    let mut end = 0;
+                    while end < frames {
+                        if number == 0 {
+                            partitions[0].undelivered().deliver_all(partitions);
+                        }
+                        let now = partitions[number].lock().end();
+                        assert!(now >= end, "an end moves on");
+                        end = now;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            for _ in 0..frames {
+                model.publish(&all);
+            }
+        });
+        for number in 0..PARTITIONS {
+            model.check(number).expect("all is there");
+        }
+    }
 }
