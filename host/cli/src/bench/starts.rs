@@ -19,53 +19,33 @@ const MANY: u32 = 10_000;
 const JOURNAL: u64 = 1 << 30;
 const SIZE: u32 = 200;
 
-/// How often the two are measured, in turn: one is quicker in one minute than in another.
-const ROUNDS: u32 = 3;
-
-/// Ingest into one partition and spread over very many, in turn; then the start with them.
+/// Ingest into one partition and spread over very many; then the start with them.
 pub(super) async fn partitions(dir: &Path, time: Duration) -> Result<Value> {
-    let load = Load {
-        form: Form::Packed,
-        batch: 500,
-        size: SIZE,
-        connections: 8,
-    };
-    let mut hosts = Vec::new();
+    let mut rows = Vec::new();
+    let mut rates = Vec::new();
     for partitions in [1, MANY] {
         let dir = dir.join(partitions.to_string());
         std::fs::create_dir(&dir)?;
         let host = Host::start(&dir)?;
         ingest::create(&host.client, ingest::TOPIC, partitions).await?;
-        hosts.push((partitions, dir, host, Vec::new()));
-    }
-    for _ in 0..ROUNDS {
-        for (_, _, host, rounds) in &mut hosts {
-            rounds.push(ingest::once(host, ingest::TOPIC, time / ROUNDS, load).await?);
-        }
-    }
-    let mut rows: Vec<Value> = Vec::new();
-    for (partitions, dir, host, rounds) in hosts {
+        let load = Load {
+            form: Form::Packed,
+            batch: 500,
+            size: SIZE,
+            connections: 8,
+        };
+        let mut row = ingest::once(&host, ingest::TOPIC, time, load).await?;
         host.kill();
         let (host, started) = start(&dir, &[]).await?;
-        let mut row = median(rounds);
-        let one = rows.first().unwrap_or(&row);
-        let percent = figure(&row, "events_per_second") / figure(one, "events_per_second").max(1.0);
+        rates.push(figure(&row, "events_per_second"));
         row["partitions"] = partitions.into();
-        row["rate_percent"] = json!(percent * 100.0);
+        row["rate_percent"] = json!(rates.last().map(|rate| rate / rates[0].max(1.0) * 100.0));
         row["start_ms"] = started["answer_ms"].clone();
         row["first_ack_ms"] = started["first_ack_ms"].clone();
         row["idle_memory"] = host.memory()["now"].clone();
         rows.push(row);
     }
     Ok(rows.into())
-}
-
-/// The round in the middle by its rate.
-fn median(mut rounds: Vec<Value>) -> Value {
-    let rate = |row: &Value| figure(row, "events_per_second");
-    rounds.sort_by(|one, other| rate(one).total_cmp(&rate(other)));
-    let middle = rounds.len() / 2;
-    rounds.into_iter().nth(middle).unwrap_or_default()
 }
 
 /// With a long journal, and with much state.
