@@ -9,7 +9,7 @@
 //! sync. It waits no longer than a sync takes: who isn't done by then goes with the next group.
 
 use crate::sequencer::topic_not_found;
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use crate::tail::Shared;
 use crate::{Read, ReadLimit};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,7 +139,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        lock(&self.partition).unfollow(&self.pace);
+        self.partition.lock().unfollow(&self.pace);
         self.shard.followers.fetch_sub(1, Ordering::AcqRel);
         self.shard.hold.done(&self.pace, LATE);
     }
@@ -148,7 +148,7 @@ impl Drop for Follower {
 /// See [`crate::Log::read_ahead`].
 pub(crate) fn read(shard: &Shard, at: PartitionId, from: u64, limit: ReadLimit) -> Option<Read> {
     let partition = shard.partition(at).ok()?;
-    let mut partition = lock(&partition);
+    let mut partition = partition.lock();
     let taken = partition.read_ahead(from, limit)?;
     Some(Read {
         end: partition.end().max(taken.next),

@@ -12,7 +12,7 @@ use crate::marks;
 use crate::sealer::{self, Job, PartitionFacts, SealOrder, SealSettings};
 use crate::segment::{SegmentMeta, Segments};
 use crate::sequencer::Sequencer;
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use crate::{ReadLimit, SnapshotRef};
 use next::{Bounds, Replacement};
 use retain::{names_too_much, starts_behind};
@@ -357,7 +357,7 @@ impl Keeper {
                 partition: segment.partition,
             };
             if let Ok(partition) = shard.partition(at) {
-                lock(&partition).archive(segment);
+                partition.lock().archive(segment);
             }
         }
         publish_replacements(shard, &kept.manifest, &replacements);
@@ -519,7 +519,7 @@ fn publish_replacements(shard: &Shard, manifest: &Manifest, replacements: &[Repl
         let topic = topics.find(|topic| topic.topic.id == done.at.topic);
         let now = topic.and_then(|topic| topic.partitions.get(done.at.partition as usize));
         if let (Some(now), Ok(partition)) = (now, shard.partition(done.at)) {
-            lock(&partition).replace_segments(&now.segments);
+            partition.lock().replace_segments(&now.segments);
         }
     }
 }
@@ -536,7 +536,7 @@ fn place_of(segment: &SegmentMeta) -> PartitionId {
 fn has_many_notes(shard: &Shard) -> bool {
     let topics = shard.all_topics();
     let partitions = topics.iter().flat_map(|topic| topic.all());
-    let notes: usize = partitions.map(|it| lock(it).notes_bytes()).sum();
+    let notes: usize = partitions.map(|it| it.lock().notes_bytes()).sum();
     notes as u64 > NOTES * shard.settings.tail_bytes.0
 }
 
@@ -556,7 +556,7 @@ fn facts(shard: &Arc<Shard>, kept: &Kept) -> Vec<PartitionFacts> {
                 topic: topic.topic.id,
                 partition: number,
             };
-            let partition = lock(partition);
+            let partition = partition.lock();
             let unnamed = kept.unnamed.iter().rfind(|segment| place_of(segment) == at);
             let archived_end = partition.archived_end();
             let archived_end = unnamed.map_or(archived_end, |it| archived_end.max(it.end));

@@ -5,7 +5,7 @@ use crate::keeper::Keeper;
 use crate::meters::Meters;
 use crate::open::{self, Parts};
 use crate::sequencer::{Sequencer, TopicChange, Truncation, out_of_range, topic_not_found};
-use crate::shard::{Shard, lock, stopped};
+use crate::shard::{Shard, stopped};
 use crate::threads::Threads;
 use crate::{
     Compression, Follower, PartitionStats, Position, Range, Read, ReadLimit, Recovery, Retention,
@@ -240,7 +240,7 @@ impl Log {
     /// `NotFound`.
     pub fn range(&self, at: PartitionId) -> Result<Range> {
         let partition = self.inner.shard.partition(at)?;
-        let range = lock(&partition).range(at.partition);
+        let range = partition.lock().range(at.partition);
         Ok(range)
     }
 
@@ -426,7 +426,7 @@ impl Log {
         let topic = self.inner.shard.topic(topic)?;
         Ok((0..)
             .zip(topic.all())
-            .map(|(nth, partition)| lock(partition).range(nth))
+            .map(|(nth, partition)| partition.lock().range(nth))
             .collect())
     }
 
@@ -502,7 +502,7 @@ impl Log {
         };
         for topic in shard.all_topics() {
             for partition in topic.all() {
-                let partition = lock(partition);
+                let partition = partition.lock();
                 stats.segments += partition.segments().len() as u64;
                 stats.segment_bytes += partition.segments().iter().map(|s| s.bytes).sum::<u64>();
             }

@@ -10,7 +10,7 @@ use crate::manifest::Manifest;
 use crate::marks::{self, Marks};
 use crate::meters::Meters;
 use crate::sequencer::{Facts, Sequenced, Sequencer, TopicChange, TopicEnds, Truncation};
-use crate::shard::{Shard, Start, TopicPartitions, Used, apply_topic, lock};
+use crate::shard::{Shard, Start, TopicPartitions, Used, apply_topic};
 use crate::tail::{Partition, Place};
 use crate::{Recovery, Settings, wire};
 use std::collections::{BTreeMap, HashMap};
@@ -203,7 +203,7 @@ fn check_reach(
     }
     for topic in topics.values() {
         for (number, partition) in topic.all().iter().enumerate() {
-            if let Some(offset) = lock(partition).missing() {
+            if let Some(offset) = partition.lock().missing() {
                 return Err(Error::corrupt(format!(
                     "offset {offset} of topic {:?}, partition {number}, is neither in a segment nor in the journal: restore the journal from a copy of the disk, or move it away to go on from object storage alone",
                     topic.topic.name.as_str()
@@ -385,7 +385,7 @@ impl<'r> Replay<'r> {
         let topic = self.topics.get(&truncation.at.topic);
         let partition = topic.and_then(|topic| topic.partition(truncation.at.partition));
         if let Some(partition) = partition {
-            lock(partition).truncate(truncation.before);
+            partition.lock().truncate(truncation.before);
         }
     }
 
@@ -394,7 +394,7 @@ impl<'r> Replay<'r> {
         let topic = self.topics.get(&TopicId(slice.topic));
         let partition = topic.and_then(|topic| topic.partition(slice.partition));
         let Some(partition) = partition else { return };
-        let mut partition = lock(partition);
+        let mut partition = partition.lock();
         if end > partition.archived_end() {
             partition.push_place(Place {
                 first: slice.base,

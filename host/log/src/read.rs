@@ -2,7 +2,7 @@
 
 use crate::segment::{ABSENT, SegmentMeta, Segments};
 use crate::sequencer::out_of_range;
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use crate::tail::{Source, Taken};
 use crate::{Read, ReadLimit, TimeOf};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub(crate) async fn offset_at(
         bytes: 4 << 20,
     };
     let partition = shard.partition(at)?;
-    let mut from = lock(&partition).start();
+    let mut from = partition.lock().start();
     loop {
         if let Source::Segment(segment) = shard.source(at, from, limit)? {
             match segments.offset_at(&segment, from, time, time_of).await {
@@ -130,7 +130,7 @@ pub(crate) async fn offset_at(
         let read = match read(shard, segments, at, from, limit, u64::MAX).await {
             // Its start has moved meanwhile.
             Err(error) if error.kind == ErrorKind::OutOfRange => {
-                from = from.max(lock(&partition).start());
+                from = from.max(partition.lock().start());
                 continue;
             }
             read => read?,
@@ -159,12 +159,12 @@ fn is_replaced(
     error: &Error,
 ) -> Result<bool> {
     let partition = shard.partition(at)?;
-    Ok(error.code == ABSENT && !lock(&partition).has_segment(&segment.path))
+    Ok(error.code == ABSENT && !partition.lock().has_segment(&segment.path))
 }
 
 fn check_range(shard: &Shard, at: PartitionId, from: u64) -> Result<u64> {
     let partition = shard.partition(at)?;
-    let partition = lock(&partition);
+    let partition = partition.lock();
     let (start, end) = (partition.start(), partition.end());
     if from < start || from > end {
         return Err(out_of_range(from, start, end));

@@ -17,7 +17,7 @@ use crate::journal::{FILE_HEAD, Filling, Frames, JournalFile, Pool, Queued, Writ
 use crate::sequencer::{
     Facts, Sequencer, TopicChange, partition_not_found, topic_not_found, written,
 };
-use crate::tail::{InMemory, Partition, Shared, share};
+use crate::tail::{InMemory, Partition, Shared, Undelivered, share};
 use crate::{Settings, Ticket, Topic};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -67,12 +67,18 @@ pub(crate) struct Shard {
 pub(crate) struct TopicPartitions {
     pub(crate) topic: Topic,
     partitions: Vec<Arc<Shared>>,
+    /// Frames that aren't with all of them.
+    undelivered: Arc<Undelivered>,
 }
 
 impl TopicPartitions {
     pub(crate) fn new(topic: Topic, partitions: impl ExactSizeIterator<Item = Partition>) -> Self {
-        let partitions = share(partitions);
-        Self { topic, partitions }
+        let (undelivered, partitions) = share(partitions);
+        Self {
+            topic,
+            partitions,
+            undelivered,
+        }
     }
 
     /// One of them.
@@ -89,15 +95,7 @@ impl TopicPartitions {
     /// Brings all partitions what was published for them. Whoever locks one finds it there without this, but has to look
     /// for it.
     pub(crate) fn deliver(&self) {
-        if let Some(first) = self.partitions.first() {
-            first.undelivered().deliver_all(&self.partitions);
-        }
-    }
-
-    /// How many times over it is time to do that.
-    fn fullness(&self) -> usize {
-        let first = self.partitions.first();
-        first.map_or(0, |first| first.undelivered().fullness())
+        self.undelivered.deliver_all(&self.partitions);
     }
 }
 
@@ -228,7 +226,7 @@ impl Shard {
             topic
                 .all()
                 .iter()
-                .for_each(|partition| lock(partition).wake());
+                .for_each(|partition| partition.lock().wake());
         }
         shard.check_space();
         Ok(shard)
@@ -428,10 +426,6 @@ pub(crate) fn stopped() -> Error {
     )
 }
 
-pub(crate) fn lock(partition: &Shared) -> MutexGuard<'_, Partition> {
-    partition.lock()
-}
-
 pub(crate) fn apply_topic(
     topics: &mut HashMap<TopicId, Arc<TopicPartitions>>,
     change: &TopicChange,
@@ -445,9 +439,11 @@ pub(crate) fn apply_topic(
         }
         TopicChange::Altered(topic) => {
             if let Some(known) = topics.get_mut(&topic.id) {
-                let partitions = known.partitions.clone();
-                let topic = (**topic).clone();
-                *known = Arc::new(TopicPartitions { topic, partitions });
+                *known = Arc::new(TopicPartitions {
+                    topic: (**topic).clone(),
+                    partitions: known.partitions.clone(),
+                    undelivered: known.undelivered.clone(),
+                });
             }
         }
         TopicChange::Deleted(topic) => {
@@ -455,7 +451,7 @@ pub(crate) fn apply_topic(
                 known
                     .partitions
                     .iter()
-                    .for_each(|partition| lock(partition).close());
+                    .for_each(|partition| partition.lock().close());
             }
         }
     }

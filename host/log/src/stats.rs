@@ -3,7 +3,7 @@
 use crate::Range;
 use crate::flow::Rate;
 use crate::segment::{ABSENT, Segments};
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use std::sync::Arc;
 use tidemill_types::{Result, TopicId};
 
@@ -43,7 +43,7 @@ pub struct Compression {
 pub(crate) fn partitions(shard: &Shard, topic: TopicId) -> Result<Vec<PartitionStats>> {
     let topic = shard.topic(topic)?;
     let stats = (0..).zip(topic.all()).map(|(number, partition)| {
-        let partition = lock(partition);
+        let partition = partition.lock();
         let segments = partition.segments();
         PartitionStats {
             range: partition.range(number),
@@ -65,7 +65,7 @@ pub(crate) async fn compression(
 ) -> Result<Compression> {
     let topic = shard.topic(topic)?;
     let newest = topic.all().iter();
-    let newest = newest.filter_map(|partition| lock(partition).segments().last().map(Arc::clone));
+    let newest = newest.filter_map(|partition| partition.lock().segments().last().map(Arc::clone));
     let newest: Vec<_> = newest.take(SAMPLED).collect();
     let mut all = Compression::default();
     for meta in newest {

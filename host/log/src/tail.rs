@@ -9,7 +9,7 @@ mod shared;
 
 pub(crate) use chunk::{CHUNK_BYTES, Chunk, FrameAt, InMemory};
 pub(crate) use place::Place;
-pub(crate) use shared::{Shared, share, touch};
+pub(crate) use shared::{AHEAD, Shared, Undelivered, share, touch};
 
 use crate::flow::Flow;
 use crate::frame::Slice;

@@ -1,4 +1,5 @@
-//! The threads that move a shard: one writes, one makes the next file ready, tasks watch its space and keep house.
+//! The threads that move a shard: one writes, one does what that has no time for (the next file, partitions that get
+//! theirs together), tasks watch its space and keep house.
 
 use crate::journal::disk_error;
 use crate::keeper::Keeper;

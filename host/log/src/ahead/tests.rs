@@ -195,7 +195,7 @@ impl World {
 
     fn durable_end(&self, topic: u32) -> u64 {
         let partition = self.shard().partition(at(topic));
-        partition.map_or(0, |partition| super::lock(&partition).end())
+        partition.map_or(0, |partition| partition.lock().end())
     }
 
     /// The host is gone; another starts on what is left.

@@ -6,7 +6,7 @@ use super::{BEHIND, Keeper, Kept};
 use crate::Topic;
 use crate::merging::{self, Bounds};
 use crate::segment::{ABSENT, SegmentMeta};
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use std::sync::Arc;
 use tidemill_types::{Batch, Error, PartitionId, Result, Timestamp};
 
@@ -154,7 +154,7 @@ fn merges(shard: &Arc<Shard>, kept: &Kept) -> Vec<Merge> {
                 continue;
             }
             let (start, oldest) = {
-                let partition = lock(partition);
+                let partition = partition.lock();
                 let (_, oldest) = partition.unsealed_from(known.archived_end);
                 (partition.start(), oldest)
             };

@@ -5,7 +5,7 @@ use crate::manifest::Manifest;
 use crate::retention;
 use crate::sealer::SealOrder;
 use crate::sequencer::Truncation;
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use std::sync::Arc;
 use tidemill_types::PartitionId;
 
@@ -25,7 +25,7 @@ impl Keeper {
                     topic: topic.topic.id,
                     partition: number,
                 };
-                let segments = lock(partition).segments().to_vec();
+                let segments = partition.lock().segments().to_vec();
                 let (start, reader) = shard.with_sequencer(|s| (s.start(at), s.least_position(at)));
                 let now = shard.clock.now();
                 let before = retention::new_start(&segments, bounds, reader, now);
@@ -65,7 +65,7 @@ pub(super) fn names_too_much(shard: &Arc<Shard>, manifest: &Manifest) -> bool {
         let mut pairs = known.partitions.iter().zip(topic.all());
         pairs.any(|(known, partition)| {
             let first = known.segments.first();
-            first.is_some_and(|segment| segment.end <= lock(partition).start())
+            first.is_some_and(|segment| segment.end <= partition.lock().start())
         })
     })
 }
@@ -73,5 +73,5 @@ pub(super) fn names_too_much(shard: &Arc<Shard>, manifest: &Manifest) -> bool {
 /// Whether a partition starts behind what was to be sealed.
 pub(super) fn starts_behind(shard: &Arc<Shard>, order: SealOrder) -> bool {
     let partition = shard.partition(order.at);
-    partition.is_ok_and(|partition| lock(&partition).start() >= order.to)
+    partition.is_ok_and(|partition| partition.lock().start() >= order.to)
 }

@@ -6,7 +6,7 @@ use super::Keeper;
 use super::next::Replacement;
 use crate::sealer::Scratch;
 use crate::segment::{Finished, Kind, NOT_TEXT, SegmentMeta, SegmentWriter, Segments};
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use crate::{Format, ReadLimit, Topic, paths};
 use std::path::Path;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ pub(super) fn are_stale(shard: &Shard, at: PartitionId, segments: &[SegmentMeta]
     let Ok(partition) = shard.partition(at) else {
         return true;
     };
-    let partition = lock(&partition);
+    let partition = partition.lock();
     let mut segments = segments.iter();
     !segments.all(|segment| partition.has_segment(&segment.path))
 }

@@ -1,7 +1,7 @@
 //! What is sequenced, for those who follow it ahead of the disk.
 
+use super::Shard;
 use super::local::batch_of;
-use super::{Shard, lock};
 use crate::draft::Body;
 use crate::journal::Filling;
 use crate::sequencer::Sequenced;
@@ -30,7 +30,7 @@ impl Shard {
             else {
                 continue;
             };
-            let mut partition = lock(partition);
+            let mut partition = partition.lock();
             if partition.is_followed() {
                 let bytes = body.bytes.share(&self.buffers);
                 let batch = batch_of(&bytes, section, slice, sequenced.seq, sequenced.time);

@@ -1,10 +1,10 @@
 //! From the queue to the disk, to readers and to those who wait: one group at a time.
 
-use super::{Condition, Flusher, GroupMemory, Inbox, Shard, TopicPartitions, Used, lock, stopped};
+use super::{Condition, Flusher, GroupMemory, Inbox, Shard, TopicPartitions, Used, stopped};
 use crate::draft::Body;
 use crate::frame::Slice;
 use crate::journal::{JournalFile, Placed, Queued, Writer};
-use crate::tail::{CHUNK_BYTES, Chunk, FrameAt, InMemory, Shared, touch};
+use crate::tail::{AHEAD, CHUNK_BYTES, Chunk, FrameAt, InMemory, Shared, touch};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -23,9 +23,6 @@ const GATHER: Duration = Duration::from_millis(2);
 const GATHER_LEAST: usize = 64 << 10;
 /// Of what may be in flight, this part gathers at most.
 const GATHER_PART: usize = 4;
-
-/// Partitions that are asked for before they are needed.
-const AHEAD: usize = 64;
 
 /// What a flush did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +156,7 @@ impl Shard {
             self.publish_frame(file, queued, placed, &mut memory, &mut waited_for);
         }
         for partition in waited_for {
-            lock(&partition).wake();
+            partition.lock().wake();
         }
         if let (Some(durable), Some(last)) = (&flusher.durable, group.last()) {
             durable.send_replace(CommitSeq(last.sequenced.seq));
@@ -257,7 +254,7 @@ fn publish_slices(
             let Some(partition) = partition_of(slice).filter(|_| has_section) else {
                 continue;
             };
-            let mut locked = lock(partition);
+            let mut locked = partition.lock();
             locked.push(Chunk::new(frame, slice));
             memory.bytes += CHUNK_BYTES;
             if locked.has_to_tell(memory.group) {
@@ -278,7 +275,7 @@ fn publish_wide(
 ) -> Option<usize> {
     let slices = &mut queued.body.slices;
     let topic = topics.get(&TopicId(slices.first()?.topic))?;
-    let undelivered = topic.partitions.first()?.undelivered();
+    let undelivered = &topic.undelivered;
     if !undelivered.takes(slices) {
         return None;
     }

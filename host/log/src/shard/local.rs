@@ -1,6 +1,6 @@
 //! Reading what is in memory and in the journal.
 
-use super::{Shard, Used, lock};
+use super::{Shard, Used};
 use crate::ReadLimit;
 use crate::frame::{self, Stamp};
 use crate::journal::Frame;
@@ -15,7 +15,7 @@ impl Shard {
     /// Where events of a partition are.
     pub(crate) fn source(&self, at: PartitionId, from: u64, limit: ReadLimit) -> Result<Source> {
         let partition = self.partition(at)?;
-        Ok(lock(&partition).source(from, limit))
+        Ok(partition.lock().source(from, limit))
     }
 
     /// Events that are in the journal and not in memory, and how much of it was gone through: at least one place,

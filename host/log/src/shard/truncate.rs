@@ -1,6 +1,6 @@
 //! Where partitions start: moved by a frame, seen by readers once it is durable.
 
-use super::{Shard, TopicPartitions, lock};
+use super::{Shard, TopicPartitions};
 use crate::Ticket;
 use crate::draft::Draft;
 use crate::sequencer::Truncation;
@@ -30,7 +30,7 @@ impl Shard {
             let partition =
                 topic.and_then(|topic| topic.partitions.get(truncation.at.partition as usize));
             if let Some(partition) = partition {
-                let (events, bytes) = lock(partition).truncate(truncation.before);
+                let (events, bytes) = partition.lock().truncate(truncation.before);
                 self.meters.truncated(events, bytes);
             }
         }

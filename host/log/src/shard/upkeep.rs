@@ -1,6 +1,6 @@
 //! Space, files, figures, the end: what isn't on an event's way.
 
-use super::{Condition, Inbox, Shard, lock, stopped};
+use super::{Condition, Inbox, Shard, stopped};
 use crate::draft::Draft;
 use crate::journal::Queued;
 use crate::marks::Earlier;
@@ -40,7 +40,7 @@ impl Shard {
         let mut overdue = Vec::new();
         let mut due = false;
         for topic in topics.values() {
-            match topic.fullness() {
+            match topic.undelivered.fullness() {
                 0 => {}
                 times if times < OVERDUE => due = true,
                 _ => overdue.push(topic.clone()),
@@ -181,7 +181,7 @@ impl Shard {
         let now = self.clock.elapsed();
         let (mut segments, mut segment_bytes, mut unsealed) = (0, 0, 0);
         for partition in self.all_topics().iter().flat_map(|topic| topic.all()) {
-            let mut partition = lock(partition);
+            let mut partition = partition.lock();
             partition.flow.tick(now);
             partition.settle_some(SETTLED_AT_ONCE);
             segments += partition.segments().len() as u64;
@@ -241,7 +241,7 @@ impl Shard {
         let mut needed = u64::MAX;
         for topic in self.all_topics() {
             for partition in topic.all() {
-                needed = needed.min(lock(partition).oldest_file().unwrap_or(u64::MAX));
+                needed = needed.min(partition.lock().oldest_file().unwrap_or(u64::MAX));
             }
         }
         loop {

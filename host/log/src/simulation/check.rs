@@ -2,7 +2,7 @@
 
 use super::model::Fact;
 use super::world::{MUCH, World};
-use crate::shard::{Shard, lock};
+use crate::shard::Shard;
 use crate::{ReadLimit, read};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ impl World {
                 topic: self.topic.expect("checked"),
                 partition: number,
             };
-            let range = lock(&partition).range(number);
+            let range = partition.lock().range(number);
             self.check_partition(&shard, at, range, durable)?;
         }
         let positions = shard.with_sequencer(|s| s.positions());
@@ -191,7 +191,7 @@ impl World {
         let topics = running.shard.all_topics();
         let partitions = topics.iter().flat_map(|topic| topic.all());
         let named: BTreeSet<String> = partitions
-            .flat_map(|partition| lock(partition).segments().to_vec())
+            .flat_map(|partition| partition.lock().segments().to_vec())
             .map(|segment| segment.path.clone())
             .collect();
         let there: BTreeSet<String> = self

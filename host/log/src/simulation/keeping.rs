@@ -5,7 +5,6 @@ use super::model::Commit;
 use super::world::{PARTITIONS, World};
 use crate::draft::Draft;
 use crate::sequencer::{TopicChange, Truncation};
-use crate::shard::lock;
 use crate::{Cleanup, Retention, TopicSettings};
 use std::time::Duration;
 use tidemill_env::Random;
@@ -228,14 +227,14 @@ impl World {
         let topics = self.shard().all_topics();
         let partitions = topics.iter().flat_map(|topic| topic.all());
         partitions
-            .map(|partition| lock(partition).segments().len())
+            .map(|partition| partition.lock().segments().len())
             .sum()
     }
 
     fn sealed_events(&self) -> u64 {
         let topics = self.shard().all_topics();
         let partitions = topics.iter().flat_map(|topic| topic.all());
-        let segments = partitions.flat_map(|partition| lock(partition).segments().to_vec());
+        let segments = partitions.flat_map(|partition| partition.lock().segments().to_vec());
         segments.map(|segment| segment.events).sum()
     }
 

@@ -133,7 +133,7 @@ impl Block {
         self.notes.get(self.gone..).unwrap_or_default()
     }
 
-    fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = Place> {
         self.left().iter().map(|note| self.place(*note))
     }
 

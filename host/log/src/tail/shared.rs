@@ -19,7 +19,7 @@ const WIDE: usize = if cfg!(test) { 2 } else { 64 };
 /// All partitions get theirs when there are so many slices for each on the average.
 const FULL: usize = if cfg!(test) { 4 } else { 64 };
 /// Partitions that are asked for before they are needed.
-const AHEAD: usize = 64;
+pub(crate) const AHEAD: usize = 64;
 
 /// A partition. Nobody who has it locked misses anything that was published.
 pub(crate) struct Shared {
@@ -53,8 +53,10 @@ struct Wide {
     slices: Arc<[Slice]>,
 }
 
-/// The partitions of a topic.
-pub(crate) fn share(partitions: impl ExactSizeIterator<Item = Partition>) -> Vec<Arc<Shared>> {
+/// The partitions of a topic, and its frames that aren't with all of them.
+pub(crate) fn share(
+    partitions: impl ExactSizeIterator<Item = Partition>,
+) -> (Arc<Undelivered>, Vec<Arc<Shared>>) {
     let undelivered = Arc::new(Undelivered::new(partitions.len()));
     let shared = (0..).zip(partitions).map(|(number, partition)| {
         Arc::new(Shared {
@@ -63,7 +65,8 @@ pub(crate) fn share(partitions: impl ExactSizeIterator<Item = Partition>) -> Vec
             partition: Mutex::new(partition),
         })
     });
-    shared.collect()
+    let shared = shared.collect();
+    (undelivered, shared)
 }
 
 impl Shared {
@@ -84,11 +87,6 @@ impl Shared {
         if partition.delivered != self.undelivered.end.load(Ordering::Acquire) {
             self.undelivered.deliver(partition, self.number);
         }
-    }
-
-    /// Frames of its topic that aren't with all partitions.
-    pub(crate) fn undelivered(&self) -> &Arc<Undelivered> {
-        &self.undelivered
     }
 
     /// The end as it moves; `None` when the topic is deleted.
@@ -132,12 +130,13 @@ impl Undelivered {
         }
     }
 
-    /// Whether a frame of one append with these slices is for here.
+    /// Whether a frame with these slices is for here: of one append, in the order of partitions.
     pub(crate) fn takes(&self, slices: &[Slice]) -> bool {
-        let one = |slice: &Slice| (slice.topic, slice.section);
-        self.partitions >= MANY
-            && slices.len() >= WIDE
-            && slices.iter().all(|slice| one(slice) == one(&slices[0]))
+        let append = |slice: &Slice| (slice.topic, slice.section);
+        let in_order = |one: &Slice, next: &Slice| {
+            append(one) == append(next) && one.partition < next.partition
+        };
+        self.partitions >= MANY && slices.len() >= WIDE && slices.is_sorted_by(in_order)
     }
 
     /// Publishes such a frame; partitions that somebody may wait for get theirs by [`Shared::has_to_tell`].
@@ -201,8 +200,8 @@ impl Undelivered {
                 partition.delivered = had.max(end);
             }
         }
-        let gone = self.forget(end);
-        drop(gone);
+        // Their memory goes without anybody waiting for it.
+        drop(self.forget(end));
     }
 
     /// Takes away what all partitions have.
@@ -353,6 +352,7 @@ mod tests {
 
     /// A topic, and what each of its partitions should have.
     struct Model {
+        undelivered: Arc<Undelivered>,
         partitions: Vec<Arc<Shared>>,
         ends: Vec<u64>,
         frames: Vec<Arc<InMemory>>,
@@ -362,8 +362,10 @@ mod tests {
     impl Model {
         fn new() -> Self {
             let new = |_| Partition::new(0, 0, 0, Vec::new());
+            let (undelivered, partitions) = share((0..PARTITIONS).map(new));
             Self {
-                partitions: share((0..PARTITIONS).map(new)),
+                undelivered,
+                partitions,
                 ends: vec![0; PARTITIONS],
                 frames: Vec::new(),
                 watched: BTreeMap::new(),
@@ -397,7 +399,7 @@ mod tests {
                 });
             }
             let mut told = Vec::new();
-            let undelivered = self.partitions[0].undelivered();
+            let undelivered = &self.undelivered;
             if undelivered.takes(&slices) {
                 undelivered.publish(&frame, slices, |number| {
                     if self.partitions[number as usize].has_to_tell(seq) {
@@ -474,7 +476,7 @@ mod tests {
                     }
                     Step::Leave(number) => drop(model.watched.remove(&number)),
                     Step::DeliverAll => {
-                        let undelivered = model.partitions[0].undelivered();
+                        let undelivered = &model.undelivered;
                         undelivered.deliver_all(&model.partitions);
                         prop_assert!(undelivered.waiting().frames.is_empty());
                     }
@@ -491,7 +493,7 @@ mod tests {
     fn nobody_misses_anything_while_all_of_it_goes_on_at_once() {
         let mut model = Model::new();
         let all: BTreeMap<usize, u32> = (0..PARTITIONS).map(|number| (number, 1)).collect();
-        let partitions = model.partitions.clone();
+        let (undelivered, partitions) = (model.undelivered.clone(), model.partitions.clone());
         let frames = 2_000;
         std::thread::scope(|scope| {
             let watching = partitions.clone();
@@ -507,12 +509,12 @@ mod tests {
                 }
             });
             for number in 0..3 {
-                let partitions = &partitions;
+                let (undelivered, partitions) = (&undelivered, &partitions);
                 scope.spawn(move || {
                     let mut end = 0;
                     while end < frames {
                         if number == 0 {
-                            partitions[0].undelivered().deliver_all(partitions);
+                            undelivered.deliver_all(partitions);
                         }
                         let now = partitions[number].lock().end();
                         assert!(now >= end, "an end moves on");
